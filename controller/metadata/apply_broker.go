@@ -1,0 +1,322 @@
+package metadata
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/varve-io/varve/wire"
+)
+
+func (x *FormCluster) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	switch {
+	case m.clusterID == x.ClusterID && x.ClusterID != "":
+		return nil, nil, nil // proposed twice
+	case m.clusterID != "":
+		return nil, nil, refuse(kerr.InconsistentClusterID, "the cluster is %s", m.clusterID)
+	case x.ClusterID == "":
+		return nil, nil, refuse(kerr.InvalidRequest, "no cluster id")
+	}
+	recs := []Record{&Cluster{ID: x.ClusterID}}
+	for i := range x.Features {
+		recs = append(recs, &x.Features[i])
+	}
+	return recs, nil, nil
+}
+
+func (x *SetFeature) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	if old := m.Feature(x.Feature.Name); x.Feature.Name == "" || x.Feature.Level <= old {
+		return nil, nil, refuse(kerr.FeatureUpdateFailed, "%s is at level %d: cannot go to %d", x.Feature.Name, old, x.Feature.Level)
+	}
+	return []Record{&x.Feature}, nil, nil
+}
+
+// apply of a registration puts the broker in place fenced. It has been fenced
+// before, or never seen, so that it leads nothing; what it held in a log
+// directory that it does not bring along is lost with this very entry.
+func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
+	old := m.Broker(x.ID)
+	switch {
+	case x.ClusterID != m.clusterID:
+		return nil, nil, refuse(kerr.InconsistentClusterID, "the cluster is %s, the broker's is %s", m.clusterID, x.ClusterID)
+	case x.ID < 0 || x.Incarnation.IsZero() || len(x.Listeners) == 0 || len(x.LogDirs) == 0:
+		return nil, nil, refuse(kerr.InvalidRegistration, "broker %d needs an id, an incarnation, a listener and a log directory", x.ID)
+	case len(distinct(x.LogDirs)) != len(x.LogDirs):
+		return nil, nil, refuse(kerr.InvalidRegistration, "broker %d lists a log directory twice", x.ID)
+	case old != nil && !old.Fenced && old.Incarnation != x.Incarnation:
+		return nil, nil, refuse(kerr.DuplicateBrokerRegistration, "broker %d is alive as another process, incarnation %s", x.ID, old.Incarnation)
+	}
+	for b := range m.Brokers() {
+		for _, dir := range x.LogDirs {
+			if b.ID != x.ID && slices.Contains(b.LogDirs, dir) {
+				return nil, nil, refuse(kerr.InvalidRegistration, "log directory %s belongs to broker %d", dir, b.ID)
+			}
+		}
+	}
+	b := &Broker{ID: x.ID, Epoch: int64(at.Index), Incarnation: x.Incarnation, Rack: x.Rack,
+		Listeners: x.Listeners, LogDirs: x.LogDirs, Fenced: true}
+	recs := []Record{b}
+	if old != nil {
+		recs = append(recs, m.leave(x.ID, func(p *Partition) departure {
+			switch {
+			case lostDir(p, old, b):
+				return lost
+			case !old.Fenced:
+				return fenced
+			}
+			return stays
+		})...)
+		recs = append(recs, m.reassign(x.ID)...)
+	}
+	return recs, nil, nil
+}
+
+// lostDir reports whether p's replica lay in a directory that the broker
+// brought before and does not bring now. A replica whose directory was never
+// told may lie in any of them.
+func lostDir(p *Partition, old, now *Broker) bool {
+	i := slices.Index(p.Replicas, now.ID)
+	if i < 0 {
+		return false
+	}
+	if dir := p.dir(i); !dir.IsZero() {
+		return !slices.Contains(now.LogDirs, dir)
+	}
+	return slices.ContainsFunc(old.LogDirs, func(d wire.UUID) bool { return !slices.Contains(now.LogDirs, d) })
+}
+
+func (p *Partition) dir(replica int) wire.UUID {
+	if replica < len(p.Dirs) {
+		return p.Dirs[replica]
+	}
+	return wire.UUID{}
+}
+
+func (x *FenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	b, err := m.brokerAt(x.ID, x.Epoch)
+	if err != nil || b.Fenced {
+		return nil, nil, err
+	}
+	next := *b
+	next.Fenced = true
+	recs := append([]Record{&next}, m.leave(x.ID, func(*Partition) departure { return fenced })...)
+	return append(recs, m.reassign(x.ID)...), nil, nil
+}
+
+func (x *ShutdownBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	b, err := m.brokerAt(x.ID, x.Epoch)
+	if err != nil || b.InControlledShutdown || b.Fenced {
+		return nil, nil, err
+	}
+	next := *b
+	next.InControlledShutdown = true
+	recs := append([]Record{&next}, m.leave(x.ID, func(*Partition) departure { return leaving })...)
+	return append(recs, m.reassign(x.ID)...), nil, nil
+}
+
+func (x *UnfenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	b, err := m.brokerAt(x.ID, x.Epoch)
+	if err != nil || !b.Fenced {
+		return nil, nil, err
+	}
+	next := *b
+	next.Fenced = false
+	recs := []Record{&next}
+	for p := range m.AllPartitions() {
+		if p.Leader == NoLeader && slices.Contains(p.ISR, x.ID) {
+			recs = append(recs, p.elect(x.ID))
+		}
+	}
+	for t := range m.Tasks() {
+		if t.Assignee == NoLeader {
+			recs = append(recs, t.assign(x.ID))
+		}
+	}
+	return recs, nil, nil
+}
+
+func (x *UnregisterBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	b := m.Broker(x.ID)
+	if b == nil {
+		return nil, nil, refuse(kerr.BrokerIDNotRegistered, "broker %d", x.ID)
+	}
+	if !b.Fenced {
+		return nil, nil, refuse(kerr.InvalidRequest, "broker %d is alive: stop it first", x.ID)
+	}
+	for p := range m.AllPartitions() {
+		if slices.Contains(p.Replicas, x.ID) {
+			return nil, nil, refuse(kerr.InvalidRequest, "broker %d still holds a replica of %s-%d", x.ID, m.TopicByID(p.TopicID).Name, p.Index)
+		}
+	}
+	return []Record{&RemoveBroker{ID: x.ID}}, nil, nil
+}
+
+func (x *AssignDirs) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	b, err := m.brokerAt(x.BrokerID, x.BrokerEpoch)
+	if err != nil {
+		return nil, nil, err
+	}
+	var recs []Record
+	for _, d := range x.Dirs {
+		if !slices.Contains(b.LogDirs, d.Dir) {
+			return nil, nil, refuse(kerr.LogDirNotFound, "broker %d has not registered %s", x.BrokerID, d.Dir)
+		}
+		p := m.Partition(d.TopicID, d.Partition)
+		if p == nil {
+			continue // deleted meanwhile
+		}
+		if i := slices.Index(p.Replicas, x.BrokerID); i >= 0 && p.dir(i) != d.Dir {
+			next := *p
+			next.Dirs = slices.Clone(p.Dirs)
+			for len(next.Dirs) < len(p.Replicas) {
+				next.Dirs = append(next.Dirs, wire.UUID{})
+			}
+			next.Dirs[i] = d.Dir
+			recs = append(recs, &next)
+		}
+	}
+	return recs, nil, nil
+}
+
+func (x *AllocateProducerIDs) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	if _, err := m.brokerAt(x.BrokerID, x.BrokerEpoch); err != nil {
+		return nil, nil, err
+	}
+	if x.Count < 1 || x.Count > 1<<20 {
+		return nil, nil, refuse(kerr.InvalidRequest, "a block of %d producer ids", x.Count)
+	}
+	block := ProducerIDBlock{First: m.nextProducerID, Count: x.Count}
+	c := coder{}
+	block.fields(&c)
+	return []Record{&ProducerIDs{Next: block.First + int64(block.Count)}}, c.b, nil
+}
+
+// brokerAt returns a broker if epoch is its present one.
+func (m *Image) brokerAt(id int32, epoch int64) (*Broker, error) {
+	b := m.Broker(id)
+	if b == nil {
+		return nil, refuse(kerr.BrokerIDNotRegistered, "broker %d", id)
+	}
+	if b.Epoch != epoch {
+		return nil, refuse(kerr.StaleBrokerEpoch, "broker %d is at epoch %d, the request at %d", id, b.Epoch, epoch)
+	}
+	return b, nil
+}
+
+// departure is how a broker leaves a partition.
+type departure int
+
+const (
+	stays   departure = iota
+	leaving           // shuts down in good order: hands over what it can, keeps what nobody else can lead
+	fenced            // leads no more; remains in sync if it is the last member
+	lost              // its copy is gone: neither leads nor is in sync, whoever remains
+)
+
+// leave returns the partition rows after broker id has left, each in the way
+// that how says.
+func (m *Image) leave(id int32, how func(*Partition) departure) []Record {
+	var recs []Record
+	for p := range m.AllPartitions() {
+		if !slices.Contains(p.Replicas, id) {
+			continue
+		}
+		if d := how(p); d != stays {
+			if next := m.without(p, id, d); next != nil {
+				recs = append(recs, next)
+			}
+		}
+	}
+	return recs
+}
+
+// without returns p after broker id has departed, nil if that changes nothing.
+func (m *Image) without(p *Partition, id int32, d departure) *Partition {
+	next := *p
+	next.ISR = remove(p.ISR, id)
+	if d == lost {
+		next.ELR = remove(p.ELR, id)
+		next.LastKnownELR = remove(p.LastKnownELR, id)
+	} else if len(next.ISR) == 0 {
+		next.ISR = p.ISR // the last member stays, so that it can be elected again
+	}
+	if p.Leader == id {
+		next.Leader = m.successor(p, id)
+		if next.Leader == NoLeader && d == leaving {
+			next.Leader = id
+		}
+	}
+	if next.Leader != p.Leader {
+		next.LeaderEpoch++
+	} else if len(next.ISR) == len(p.ISR) && len(next.ELR) == len(p.ELR) && len(next.LastKnownELR) == len(p.LastKnownELR) {
+		return nil
+	}
+	next.PartitionEpoch++
+	return &next
+}
+
+// successor is the first active replica in sync, id aside.
+func (m *Image) successor(p *Partition, id int32) int32 {
+	for _, r := range p.Replicas {
+		if r != id && slices.Contains(p.ISR, r) && m.Broker(r).Active() {
+			return r
+		}
+	}
+	return NoLeader
+}
+
+// elect returns p with a new leader.
+func (p *Partition) elect(leader int32) *Partition {
+	next := *p
+	next.Leader = leader
+	next.LeaderEpoch++
+	next.PartitionEpoch++
+	return &next
+}
+
+// reassign hands the tasks of a broker that leaves to another one.
+func (m *Image) reassign(id int32) []Record {
+	var recs []Record
+	for t := range m.Tasks() {
+		if t.Assignee == id {
+			recs = append(recs, t.assign(m.worker(t.ID, id)))
+		}
+	}
+	return recs
+}
+
+func (t *Task) assign(broker int32) *Task {
+	next := *t
+	next.Assignee = broker
+	next.Epoch++
+	return &next
+}
+
+// worker picks an active broker, spread by n, that is not except.
+func (m *Image) worker(n uint64, except int32) int32 {
+	var alive []int32
+	for b := range m.Brokers() {
+		if b.Active() && b.ID != except {
+			alive = append(alive, b.ID)
+		}
+	}
+	if len(alive) == 0 {
+		return NoLeader
+	}
+	return alive[n%uint64(len(alive))]
+}
+
+func remove(ids []int32, id int32) []int32 {
+	if !slices.Contains(ids, id) {
+		return ids
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(x int32) bool { return x == id })
+}
+
+func distinct[T comparable](s []T) map[T]bool {
+	set := make(map[T]bool, len(s))
+	for _, v := range s {
+		set[v] = true
+	}
+	return set
+}
