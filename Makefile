@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race
+.PHONY: help build check test race bench
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -18,3 +18,7 @@ test: ## every test
 
 race: ## every test under the race detector
 	go test -race ./...
+
+bench: build ## Varve beside Apache Kafka on this machine (BENCHARGS=-help lists the flags)
+	go build -trimpath -o bin/bench ./test/bench
+	bin/bench $(BENCHARGS)

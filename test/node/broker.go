@@ -1,0 +1,94 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Broker is one running node that speaks Kafka's protocol at Addr.
+type Broker struct {
+	*Process
+	Kind    string        // "kafka" or "varve"
+	Addr    string        // host:port of the client listener
+	Dir     string        // everything it writes is below
+	LogDir  string        // its partition directories
+	StartUp time.Duration // from exec to the first answer to ApiVersions
+}
+
+const (
+	readyTimeout = 60 * time.Second
+	readyPoll    = 5 * time.Millisecond
+)
+
+// await fills StartUp; on failure the process is killed and the error holds
+// the end of its output.
+func (b *Broker) await(ctx context.Context, began time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		err := askAPIVersions(b.Addr)
+		if err == nil {
+			b.StartUp = time.Since(began)
+			return nil
+		}
+		select {
+		case <-b.Exited():
+			return fmt.Errorf("%s ended before it answered (%v); its output ends:\n%s", b.Kind, b.err, tail(b.LogPath()))
+		case <-ctx.Done():
+			b.Kill()
+			return fmt.Errorf("%s does not answer ApiVersions at %s (last: %w); its output ends:\n%s", b.Kind, b.Addr, err, tail(b.LogPath()))
+		case <-time.After(readyPoll):
+		}
+	}
+}
+
+// askAPIVersions sends ApiVersions version 0 and wants an answer without error.
+func askAPIVersions(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	// size 10, key 18, version 0, correlation id 1, null client id
+	if _, err := c.Write([]byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff}); err != nil {
+		return err
+	}
+	var head [10]byte // size, correlation id, error code
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return err
+	}
+	if code := binary.BigEndian.Uint16(head[8:]); code != 0 {
+		return fmt.Errorf("ApiVersions answered error %d", code)
+	}
+	return nil
+}
+
+// tail is the end of a file, for error messages.
+func tail(path string) string {
+	const most = 4 << 10
+	b, _ := os.ReadFile(path)
+	return string(b[max(0, len(b)-most):])
+}
+
+// freePorts returns n loopback ports that were free a moment ago.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	var errs error
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		defer l.Close() // all stay open until the end: no port twice
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, errs
+}

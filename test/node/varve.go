@@ -1,0 +1,63 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// VarveConfig says how to start Varve.
+type VarveConfig struct {
+	Binary   string   // bin/varve
+	Dir      string   // for its files
+	StoreURL string   // empty: a folder below Dir
+	Settings []string // "key=value", given by --set
+	Env      []string // added to the environment
+}
+
+// StartVarve starts a single combined node; an empty folder is formatted by
+// the server itself, within StartUp.
+func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
+	binary, err := filepath.Abs(cfg.Binary)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return nil, fmt.Errorf("no Varve at %s: run make build", binary)
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{Kind: "varve", Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), Dir: cfg.Dir, LogDir: filepath.Join(cfg.Dir, "data")}
+	store := cfg.StoreURL
+	if store == "" {
+		folder := filepath.Join(cfg.Dir, "store")
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return nil, err
+		}
+		store = "file://" + folder
+	}
+	args := []string{"server"}
+	for _, s := range append([]string{
+		"node.id=1",
+		"listeners=PLAINTEXT://" + b.Addr + fmt.Sprintf(",CONTROLLER://127.0.0.1:%d", ports[1]),
+		"log.dirs=" + b.LogDir,
+		"varve.store.url=" + store,
+	}, cfg.Settings...) {
+		args = append(args, "--set", s)
+	}
+	if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), cfg.Env...)
+	began := time.Now()
+	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out")); err != nil {
+		return nil, err
+	}
+	return b, b.await(ctx, began)
+}
