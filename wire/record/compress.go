@@ -2,10 +2,11 @@ package record
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
@@ -78,12 +79,11 @@ var (
 		e, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) // these options cannot fail
 		return e
 	}}
-	// zstdDecoders[n] decode to at most 2^n bytes: the limit is fixed when a decoder is made.
-	zstdDecoders [maxLimitBits + 1]sync.Pool
+	zstdDecoders = sync.Pool{New: func() any {
+		d, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		return d
+	}}
 )
-
-// maxLimitBits bounds the exponent of zstd's limit classes; a batch cannot exceed 2 GiB.
-const maxLimitBits = 31
 
 func compressGzip(dst, src []byte) ([]byte, error) {
 	w := gzipWriters.Get().(*gzip.Writer)
@@ -142,47 +142,58 @@ func decompressLZ4(dst, src []byte, limit int) ([]byte, error) {
 // lz4ContentSize reads the content size that a frame may declare: magic (4), flags (1), block
 // descriptor (1), size (8, little-endian) if flag bit 3 is set.
 func lz4ContentSize(src []byte) (uint64, bool) {
-	if len(src) < 14 || src[4]&0x08 == 0 {
+	if len(src) < 14 || binary.LittleEndian.Uint32(src) != lz4Magic || src[4]&0x08 == 0 {
 		return 0, false
 	}
-	var size uint64
-	for i := range 8 {
-		size |= uint64(src[6+i]) << (8 * i)
-	}
-	return size, true
+	return binary.LittleEndian.Uint64(src[6:]), true
 }
 
+const lz4Magic = 0x184d2204
+
+// decompressZstd decodes into the room it gives the decoder, which never exceeds it. A frame that tells its size gets
+// that much; for one that does not (Java's producers write such) the room is guessed and doubled until it suffices.
 func decompressZstd(dst, src []byte, limit int) ([]byte, error) {
-	if limit < 1 {
-		return dst, ErrTooLarge
+	room := int64(len(src)) * zstdGuess
+	var header zstd.Header
+	if header.Decode(src) == nil && header.HasFCS {
+		if header.FrameContentSize > uint64(limit) {
+			return dst, ErrTooLarge
+		}
+		room = min(int64(header.FrameContentSize), int64(len(src))*maxZstdRatio)
 	}
-	class := min(bits.Len(uint(limit-1)), maxLimitBits)
-	decoder, _ := zstdDecoders[class].Get().(*zstd.Decoder)
-	if decoder == nil {
-		var err error
-		decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderMaxMemory(1<<class), zstd.WithDecoderMaxWindow(maxZstdWindow))
-		if err != nil {
+	decoder := zstdDecoders.Get().(*zstd.Decoder)
+	defer zstdDecoders.Put(decoder)
+	start := len(dst)
+	for room = max(room, minRoom); ; room *= 2 {
+		room = min(room, int64(limit))
+		dst = slices.Grow(dst, int(room)+zstdSlack)
+		out, err := decoder.DecodeAll(src, dst[start:start:start+int(room)+zstdSlack])
+		full := len(out) > int(room) || errors.Is(err, zstd.ErrDecoderSizeExceeded)
+		switch {
+		case full && room < int64(limit):
+			continue
+		case full || errors.Is(err, zstd.ErrWindowSizeExceeded):
+			return dst, ErrTooLarge
+		case err != nil:
 			return dst, err
 		}
+		return dst[:start+len(out)], nil
 	}
-	defer zstdDecoders[class].Put(decoder)
-	start := len(dst)
-	out, err := decoder.DecodeAll(src, dst)
-	switch {
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded):
-		return dst, ErrTooLarge
-	case err != nil:
-		return dst, err
-	case len(out)-start > limit:
-		return dst, ErrTooLarge
-	}
-	return out, nil
 }
+
+const (
+	zstdGuess = 8 // compression ratio at which the first attempt suffices; log lines reach 4 to 6
+	minRoom   = 4 << 10
+	// maxZstdRatio is 4 bytes for a block of 128 KiB: more than this is a lie, and not worth the memory.
+	maxZstdRatio = 128 << 10 / 4
+	// zstdSlack is room for two more blocks of the format's maximum: what fails for lack of room has then certainly
+	// passed the limit, whatever the error, and what fails before is broken.
+	zstdSlack = 2 * 128 << 10
+)
 
 // readLimited appends what r gives to dst until its end, at most limit bytes.
 func readLimited(dst []byte, r io.Reader, limit int) ([]byte, error) {
-	const step = 4 << 10
+	const step = minRoom
 	start := len(dst)
 	for {
 		if cap(dst)-len(dst) < step {
