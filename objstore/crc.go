@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -13,21 +14,20 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func CRC32C(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
 
 // CRC32COf reads size bytes of r at off and returns their checksum.
-func CRC32COf(r io.ReaderAt, off, size int64) (uint32, error) {
-	h := crc32.New(castagnoli)
+func CRC32COf(r io.ReaderAt, off, size int64) (crc uint32, err error) {
 	buf := make([]byte, min(size, 256<<10))
-	n, err := io.CopyBuffer(onlyWriter{h}, io.NewSectionReader(r, off, size), buf)
-	if err != nil {
-		return 0, err
+	for done := int64(0); done < size; done += int64(len(buf)) {
+		buf = buf[:min(size-done, int64(len(buf)))]
+		if n, err := r.ReadAt(buf, off+done); n < len(buf) {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, fmt.Errorf("read %d of %d bytes: %w", done+int64(n), size, err)
+		}
+		crc = CRC32C(crc, buf)
 	}
-	if n != size {
-		return 0, fmt.Errorf("read %d of %d bytes: %w", n, size, io.ErrUnexpectedEOF)
-	}
-	return h.Sum32(), nil
+	return crc, nil
 }
-
-// onlyWriter hides every method but Write, so that CopyBuffer uses its buffer.
-type onlyWriter struct{ io.Writer }
 
 // CombineCRC32C is the checksum of a followed by b, given theirs and the length of b. Parts of
 // an object are summed apart and at once; this is how they become the sum of the whole.
