@@ -1,6 +1,12 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race bench
+.PHONY: help build check test race lint fuzz minio bench
+
+# Tools are built at these versions into .cache/bin, beside a stamp that names the version.
+MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
+STATICCHECK_VERSION := v0.8.2
+minio := .cache/minio-$(MINIO_VERSION)
+staticcheck := .cache/staticcheck-$(STATICCHECK_VERSION)
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -13,11 +19,29 @@ check: ## vet, formatting and the structure tests, under a minute
 	go vet ./...
 	go test ./test/arch
 
-test: ## every test
+test: $(minio) ## every test
 	go test ./...
 
-race: ## every test under the race detector
+race: $(minio) ## every test under the race detector
 	go test -race ./...
+
+lint: $(staticcheck) ## vet, staticcheck, and nothing left half done
+	go vet ./...
+	.cache/bin/staticcheck ./...
+	@! grep -rnE 'TODO|FIXME|\bt\.Skip' --include='*.go' --exclude-dir=.cache .
+
+fuzz: ## every fuzz target of the module for FUZZTIME (60s) each
+	go run ./test/fuzz -time $(or $(FUZZTIME),60s) $(FUZZARGS)
+
+minio: $(minio) ## the pinned MinIO that tests run, in .cache/bin
+
+$(minio):
+	GOBIN=$(CURDIR)/.cache/bin go install github.com/minio/minio@$(MINIO_VERSION)
+	@touch $@
+
+$(staticcheck):
+	GOBIN=$(CURDIR)/.cache/bin go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+	@touch $@
 
 bench: build ## Varve beside Apache Kafka on this machine (BENCHARGS=-help lists the flags)
 	go build -trimpath -o bin/bench ./test/bench
