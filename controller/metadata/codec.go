@@ -40,6 +40,15 @@ func (c *coder) fail(format string, args ...any) {
 // older and this field, like all after it, keeps its zero value.
 func (c *coder) ended() bool { return c.err != nil || len(c.b) == 0 }
 
+// present demands that a reader has more to read: for what is not a field of
+// a body, and so cannot be missing.
+func (c *coder) present() *coder {
+	if c.reading && len(c.b) == 0 {
+		c.fail("ends early")
+	}
+	return c
+}
+
 func (c *coder) uvarint(v *uint64) {
 	if !c.reading {
 		c.b = binary.AppendUvarint(c.b, *v)

@@ -250,9 +250,9 @@ func DecodeEntry(b []byte) (Entry, error) {
 	var e Entry
 	var format uint64
 	c := coder{reading: true, b: b}
-	c.uvarint(&format)
-	num(&c, &e.TimeMs)
-	n := c.length(0, maxCommands)
+	c.present().uvarint(&format)
+	num(c.present(), &e.TimeMs)
+	n := c.present().length(0, maxCommands)
 	if c.err == nil && format != entryFormat {
 		return e, fmt.Errorf("%w: entry of format %d", ErrUnsupported, format)
 	}

@@ -213,9 +213,9 @@ func appendFramed(dst []byte, kind uint64, fields func(*coder)) []byte {
 func cutFramed(b []byte) (kind uint64, body, rest []byte, err error) {
 	c := coder{reading: true, b: b}
 	var version uint64
-	c.uvarint(&kind)
-	c.uvarint(&version)
-	body = c.take(uint64(c.length(0, maxBody)))
+	c.present().uvarint(&kind)
+	c.present().uvarint(&version)
+	body = c.take(uint64(c.present().length(0, maxBody)))
 	if c.err == nil && version != formatVersion {
 		return 0, nil, nil, fmt.Errorf("%w: kind %d has version %d, this binary reads %d: finalise no metadata.version above %d before every node is upgraded",
 			ErrUnsupported, kind, version, formatVersion, MetadataVersion)
