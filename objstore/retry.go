@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -19,7 +20,8 @@ type Backoff struct {
 var DefaultBackoff = Backoff{Attempts: 5, Base: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // Do calls fn until it succeeds, fails with an error that is not Retryable, or has been tried
-// Attempts times. It returns the last error. attempt counts from 0.
+// Attempts times, or ctx ends. It returns the last error, with ctx's where that cut the waiting
+// short. attempt counts from 0.
 func (b Backoff) Do(ctx context.Context, fn func(attempt int) error) error {
 	for attempt := 0; ; attempt++ {
 		err := fn(attempt)
@@ -27,7 +29,7 @@ func (b Backoff) Do(ctx context.Context, fn func(attempt int) error) error {
 			return err
 		}
 		if !sleep(ctx, b.wait(attempt)) {
-			return err
+			return fmt.Errorf("%w; not tried again: %w", err, context.Cause(ctx))
 		}
 	}
 }
