@@ -32,10 +32,13 @@ type API struct {
 	AdvertiseMin int16
 	Roles        Role
 	Need         Permission
-	MaxFrame     int // bytes of one request, 0: the listener's limit
+	MaxFrame     int   // bytes of one request, 0: the listener's limit
+	ThrottleFrom int16 // from this version on the client itself waits when throttled (KIP-219)
 
 	// NewRequest makes an empty body to decode into; nil for Produce, which has its own codec.
 	NewRequest func() kmsg.Request
+
+	slot int // index in the table
 }
 
 // Frame caps. A decoded message may weigh 24 times (arrays) to 40 times
@@ -48,24 +51,26 @@ const (
 // maxPreAuthFrame caps every frame until the connection is authenticated.
 const maxPreAuthFrame = 64 << 10
 
+const keyApiVersions int16 = 18
+
 // apis is the one list. ApiVersions, version checks, frame caps and the
 // permission of every request derive from it; a key that is not here is unknown.
 var apis = []API{
-	{Key: 0, Name: "Produce", Min: 3, Max: 13, AdvertiseMin: 0, Roles: Broker, Need: Authenticated},
-	{Key: 1, Name: "Fetch", Min: 4, Max: 18, AdvertiseMin: 4, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.FetchRequest]},
-	{Key: 2, Name: "ListOffsets", Min: 1, Max: 11, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.ListOffsetsRequest]},
-	{Key: 3, Name: "Metadata", Min: 0, Max: 13, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.MetadataRequest]},
-	{Key: 10, Name: "FindCoordinator", Min: 0, Max: 6, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.FindCoordinatorRequest]},
-	{Key: 18, Name: "ApiVersions", Min: 0, Max: 5, AdvertiseMin: 0, Roles: Broker | Controller, Need: Anyone, MaxFrame: smallFrame, NewRequest: body[kmsg.ApiVersionsRequest]},
-	{Key: 19, Name: "CreateTopics", Min: 2, Max: 7, AdvertiseMin: 2, Roles: Broker | Controller, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.CreateTopicsRequest]},
-	{Key: 20, Name: "DeleteTopics", Min: 1, Max: 6, AdvertiseMin: 1, Roles: Broker | Controller, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DeleteTopicsRequest]},
-	{Key: 21, Name: "DeleteRecords", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DeleteRecordsRequest]},
-	{Key: 22, Name: "InitProducerId", Min: 0, Max: 5, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: smallFrame, NewRequest: body[kmsg.InitProducerIDRequest]},
+	{Key: 0, Name: "Produce", Min: 3, Max: 13, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, ThrottleFrom: 6},
+	{Key: 1, Name: "Fetch", Min: 4, Max: 18, AdvertiseMin: 4, Roles: Broker, Need: Authenticated, ThrottleFrom: 8, MaxFrame: listFrame, NewRequest: body[kmsg.FetchRequest]},
+	{Key: 2, Name: "ListOffsets", Min: 1, Max: 11, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, ThrottleFrom: 3, MaxFrame: listFrame, NewRequest: body[kmsg.ListOffsetsRequest]},
+	{Key: 3, Name: "Metadata", Min: 0, Max: 13, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, ThrottleFrom: 6, MaxFrame: listFrame, NewRequest: body[kmsg.MetadataRequest]},
+	{Key: 10, Name: "FindCoordinator", Min: 0, Max: 6, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, ThrottleFrom: 2, MaxFrame: listFrame, NewRequest: body[kmsg.FindCoordinatorRequest]},
+	{Key: 18, Name: "ApiVersions", Min: 0, Max: 5, AdvertiseMin: 0, Roles: Broker | Controller, Need: Anyone, ThrottleFrom: 2, MaxFrame: smallFrame, NewRequest: body[kmsg.ApiVersionsRequest]},
+	{Key: 19, Name: "CreateTopics", Min: 2, Max: 7, AdvertiseMin: 2, Roles: Broker | Controller, Need: Authenticated, ThrottleFrom: 3, MaxFrame: listFrame, NewRequest: body[kmsg.CreateTopicsRequest]},
+	{Key: 20, Name: "DeleteTopics", Min: 1, Max: 6, AdvertiseMin: 1, Roles: Broker | Controller, Need: Authenticated, ThrottleFrom: 2, MaxFrame: listFrame, NewRequest: body[kmsg.DeleteTopicsRequest]},
+	{Key: 21, Name: "DeleteRecords", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.DeleteRecordsRequest]},
+	{Key: 22, Name: "InitProducerId", Min: 0, Max: 5, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, ThrottleFrom: 1, MaxFrame: smallFrame, NewRequest: body[kmsg.InitProducerIDRequest]},
 	{Key: 23, Name: "OffsetForLeaderEpoch", Min: 2, Max: 4, AdvertiseMin: 2, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.OffsetForLeaderEpochRequest]},
-	{Key: 32, Name: "DescribeConfigs", Min: 1, Max: 4, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeConfigsRequest]},
-	{Key: 33, Name: "AlterConfigs", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.AlterConfigsRequest]},
-	{Key: 35, Name: "DescribeLogDirs", Min: 1, Max: 5, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeLogDirsRequest]},
-	{Key: 37, Name: "CreatePartitions", Min: 0, Max: 3, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.CreatePartitionsRequest]},
+	{Key: 32, Name: "DescribeConfigs", Min: 1, Max: 4, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, ThrottleFrom: 2, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeConfigsRequest]},
+	{Key: 33, Name: "AlterConfigs", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.AlterConfigsRequest]},
+	{Key: 35, Name: "DescribeLogDirs", Min: 1, Max: 5, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeLogDirsRequest]},
+	{Key: 37, Name: "CreatePartitions", Min: 0, Max: 3, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.CreatePartitionsRequest]},
 	{Key: 44, Name: "IncrementalAlterConfigs", Min: 0, Max: 1, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.IncrementalAlterConfigsRequest]},
 	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, MaxFrame: smallFrame, NewRequest: body[kmsg.DescribeClusterRequest]},
 	{Key: 62, Name: "BrokerRegistration", Min: 0, Max: 4, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: listFrame, NewRequest: body[kmsg.BrokerRegistrationRequest]},
@@ -74,6 +79,12 @@ var apis = []API{
 	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeTopicPartitionsRequest]},
 	{Key: KeyFetchMetadata, Name: "FetchMetadata", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: smallFrame, NewRequest: body[FetchMetadataRequest]},
 	{Key: KeySubmitCommands, Name: "SubmitCommands", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: 16 << 20, NewRequest: body[SubmitCommandsRequest]},
+}
+
+func init() {
+	for i := range apis {
+		apis[i].slot = i
+	}
 }
 
 // body returns an empty request of type T with Kafka's defaults.

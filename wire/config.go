@@ -21,13 +21,14 @@ type ServerConfig struct {
 	Registerer prometheus.Registerer
 
 	TLS *tls.Config // nil: plaintext
-	// Authenticate is given each new connection. It may exchange frames on it
-	// and returns who is there. Nil: everyone is anonymous.
-	Authenticate func(ctx context.Context, c *Conn) (Principal, error)
-	// Authorize is asked before a request is handled. Nil: allow.
+	// Authenticate is given every request but ApiVersions, one at a time, until it
+	// says that the connection is authenticated; it answers them. Frames are capped
+	// at 64 KiB and HandshakeTimeout runs meanwhile. Nil: everyone is Anonymous.
+	Authenticate func(ctx context.Context, r *Request) (p Principal, done bool, err error)
+	// Authorize is asked before a request is handled; an error closes the connection. Nil: allow.
 	Authorize func(*Request) error
-	// Preface is offered every new connection whose first eight bytes are those of
-	// PrefaceMagic (already read) and takes it over. Nil: such connections are closed.
+	// Preface is offered every new connection whose first eight bytes (already read)
+	// are PrefaceMagic, and takes it over or returns false. Nil: such connections are closed.
 	Preface func(net.Conn) bool
 
 	// Identity returns the cluster id and node id that ApiVersions 5 checks. Nil: no check.
@@ -41,9 +42,9 @@ type ServerConfig struct {
 	MaxConnectionsIP int           // max.connections.per.ip; 0: no limit
 	Budget           *Budget       // memory of requests in flight, shared by listeners; nil: 512 MiB of its own
 	IdleTimeout      time.Duration // connections.max.idle.ms; 10 min
-	HandshakeTimeout time.Duration // TLS, authentication and the first frame; 10 s
-	FrameTimeout     time.Duration // from the first byte of a frame to its last; 30 s
-	WriteTimeout     time.Duration // without a byte of progress of one write; 30 s
+	HandshakeTimeout time.Duration // TLS and authentication; 10 s
+	FrameTimeout     time.Duration // for each 64 KiB of a frame that has begun; 30 s
+	WriteTimeout     time.Duration // for each 4 KiB of what is being written; 30 s
 	ShutdownGrace    time.Duration // for answers in flight when ctx ends; 5 s
 	SendBuffer       int           // SO_SNDBUF, socket.send.buffer.bytes; 0 or -1: the system's
 	RecvBuffer       int           // SO_RCVBUF, socket.receive.buffer.bytes; 0 or -1: the system's

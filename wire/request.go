@@ -14,7 +14,7 @@ type Handler interface {
 	// time. Effects happen before it returns, so that requests start in
 	// order; a request may be answered later, from any goroutine. Byte slices
 	// inside bodies alias the connection's pooled buffer: valid until Handle
-	// returns. ctx ends with the connection.
+	// returns, and so is group itself. ctx ends with the connection.
 	Handle(ctx context.Context, group []*Request)
 }
 
@@ -41,9 +41,11 @@ type Request struct {
 	Body    kmsg.Request    // every API but Produce; decoded at Version
 	Produce *ProduceRequest // Produce
 
-	resp Response // set by Reply, read by the connection's writer
-	next *Request // in the connection's queue of unanswered requests
-	cost int64    // bytes charged to the budget until answered
-	done bool     // guarded by Conn.mu
-	mute time.Duration
+	api      *API
+	flexible bool
+	resp     Response // set when answered; nil: nothing to send
+	next     *Request // younger neighbour in the connection's queue
+	group    uint64   // requests of one Handle call
+	cost     int64    // bytes charged to the budget until written
+	done     bool     // guarded by Conn.mu
 }
