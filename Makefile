@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race lint fuzz minio bench
+.PHONY: help build check test race lint fuzz minio interop bench
 
 # Tools are built at these versions into .cache/bin, beside a stamp that names the version.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
@@ -42,6 +42,17 @@ $(minio):
 $(staticcheck):
 	GOBIN=$(CURDIR)/.cache/bin go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
 	@touch $@
+
+# Debian's names of what the clients need; a package is installed if its program is missing.
+KCAT_VERSION := 1.7.1-2
+need = command -v $(1) >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(2); }
+
+interop: build $(minio) ## clients and tools that were not made for Varve, against a node on MinIO
+	@$(call need,kcat,kcat=$(KCAT_VERSION))
+	@$(call need,gcc,gcc libc6-dev)
+	@$(call need,mvn,maven)
+	@$(call need,java,default-jdk-headless)
+	cd test/interop && go vet . && go test -count=1 -timeout 20m . -args $(INTEROPARGS)
 
 bench: build ## Varve beside Apache Kafka on this machine (BENCHARGS=-help lists the flags)
 	go build -trimpath -o bin/bench ./test/bench
