@@ -121,7 +121,7 @@ func (s *scanner) scan() error {
 		}
 		pos += int64(len(p))
 	}
-	if s.left > 0 || len(s.header) > 0 || s.expect > s.run.End || !s.run.Sparse && s.expect != s.run.End {
+	if s.left > 0 || len(s.header) > 0 || s.expect != s.run.End {
 		return fmt.Errorf("%w: batches end at offset %d with %d bytes open, want %d", ErrBadRun, s.expect, s.left, s.run.End)
 	}
 	return nil

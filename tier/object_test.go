@@ -171,7 +171,7 @@ func TestSealRefuses(t *testing.T) {
 		}
 		b.SetBaseOffset(b.BaseOffset() + 3)
 	}
-	run.End, run.Sparse, run.Data = run.End+4, true, bytes.NewReader(data)
+	run.End, run.Sparse, run.Data = run.End+3, true, bytes.NewReader(data)
 	s, err := seal("cluster", wire.UUID{5}, run)
 	if err != nil {
 		t.Fatalf("gaps in a sparse run: %v", err)

@@ -1,0 +1,280 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/varve-io/varve/controller/metadata"
+	"github.com/varve-io/varve/objstore"
+	"github.com/varve-io/varve/wire"
+)
+
+// fetchKey names one download: a chunk of an object's data, or its index.
+type fetchKey struct {
+	object wire.UUID
+	part   int64
+}
+
+// indexPart is the part that stands for the index.
+const indexPart = -1
+
+// fetch is one download under way. It belongs to the manager, not to the request that began it: whoever asks
+// for the same part meanwhile waits for the same fetch, and if all have left, what it brings is
+// there for their retry (KIP-1018 tells why: a client's max wait may be shorter than the store's latency).
+type fetch struct {
+	done  chan struct{}
+	err   error  // set before done is closed
+	index *Index // likewise, of an index
+
+	mu      sync.Mutex
+	urgent  bool
+	ticket  *ticket
+	trouble error // of the last attempt, while there is another to come
+}
+
+// fetches holds the downloads under way, one for each part.
+type fetches struct {
+	mu sync.Mutex
+	m  map[fetchKey]*fetch
+}
+
+// fetch starts a download, or joins the one under way.
+func (m *Manager) fetch(key fetchKey, urgent bool, get func(ctx context.Context, f *fetch) error) *fetch {
+	m.fetches.mu.Lock()
+	f, ok := m.fetches.m[key]
+	if !ok {
+		f = &fetch{done: make(chan struct{}), urgent: urgent}
+		if m.fetches.m == nil {
+			m.fetches.m = make(map[fetchKey]*fetch)
+		}
+		m.fetches.m[key] = f
+	}
+	m.fetches.mu.Unlock()
+	if ok {
+		if urgent {
+			f.hurry()
+		}
+		return f
+	}
+	finish := func(err error) {
+		m.fetches.mu.Lock()
+		delete(m.fetches.m, key)
+		m.fetches.mu.Unlock()
+		f.err = err
+		close(f.done)
+	}
+	if !m.spawn(func(ctx context.Context) { finish(get(ctx, f)) }) {
+		finish(ErrClosed)
+	}
+	return f
+}
+
+// count returns how many downloads are under way or wait for admission.
+func (fs *fetches) count() int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return len(fs.m)
+}
+
+// wait returns the outcome, or why the caller gave up first: with the store in trouble, that is it.
+func (f *fetch) wait(ctx context.Context) error {
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.trouble != nil {
+			return f.trouble
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// hurry tells that a reader waits.
+func (f *fetch) hurry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.urgent = true
+	if f.ticket != nil {
+		f.ticket.hurry()
+	}
+}
+
+func (f *fetch) isUrgent() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.urgent
+}
+
+// enter queues for memory, in the name of the partition.
+func (f *fetch) enter(g *gate, bytes int64, l lane) *ticket {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ticket = g.enter(bytes, l, f.urgent)
+	return f.ticket
+}
+
+func (f *fetch) note(trouble error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trouble = trouble
+}
+
+// Limits of one download.
+const (
+	getAttempts   = 4                      // tries of one part, each with the store's own retries inside
+	getTimeout    = 60 * time.Second       // of one try
+	getBackoff    = 200 * time.Millisecond // bound of the first wait between tries; doubles, with full jitter
+	maxGetBackoff = 5 * time.Second
+)
+
+// download brings bytes [pos, pos+size) of an object and hands them to use, which verifies and keeps what it
+// needs: the slice is lent. Errors are those of this package, or ctx's.
+func (m *Manager) download(ctx context.Context, f *fetch, s *metadata.Segment, pos, size int64, use func(p []byte) error) error {
+	ticket := f.enter(m.gate, size, lane{s.TopicID, s.Partition})
+	defer ticket.leave()
+	if err := ticket.wait(ctx); err != nil {
+		return err
+	}
+	buf := buffers.get(size)
+	defer buffers.put(buf)
+	for attempt := 0; ; attempt++ {
+		err := m.getOnce(ctx, s, pos, buf, use)
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrObjectMissing) || errors.Is(err, ErrVersion) || isNeedMore(err) {
+			return err
+		}
+		f.note(err)
+		// The last answer waits too: nobody gains from one that is asked for again at once.
+		if wait := sleep(ctx, backoff(attempt)); wait != nil {
+			return wait
+		}
+		if attempt+1 >= getAttempts || errors.Is(err, ErrCorrupt) && attempt > 0 || !errors.Is(err, ErrCorrupt) && !objstore.Retryable(err) {
+			return err
+		}
+	}
+}
+
+func isNeedMore(err error) bool {
+	var more *needMore
+	return errors.As(err, &more)
+}
+
+func backoff(attempt int) time.Duration {
+	bound := min(getBackoff<<min(attempt, 10), maxGetBackoff)
+	return bound/2 + rand.N(bound/2+1)
+}
+
+// getOnce is one try.
+func (m *Manager) getOnce(ctx context.Context, s *metadata.Segment, pos int64, buf []byte, use func(p []byte) error) error {
+	if err := m.reads.wait(ctx, int64(len(buf))); err != nil {
+		return err
+	}
+	name := m.name(s)
+	try, cancel := context.WithTimeout(ctx, getTimeout)
+	defer cancel()
+	begun := time.Now()
+	_, err := m.cfg.Store.Get(try, name, pos, buf)
+	m.metrics.get(time.Since(begun), len(buf), err)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch {
+	case err == nil:
+		m.health.good()
+	case errors.Is(err, objstore.ErrNotExist):
+		m.health.good()
+		return fmt.Errorf("%w: %s", ErrObjectMissing, name)
+	case errors.Is(err, io.ErrUnexpectedEOF) && !objstore.Retryable(err):
+		m.health.good()
+		return fmt.Errorf("%s ends before byte %d: %w", name, pos+int64(len(buf)), ErrCorrupt)
+	default:
+		m.health.bad(err)
+		return storeError(err)
+	}
+	err = use(buf)
+	if errors.Is(err, errBlock) {
+		err = fmt.Errorf("%w: bytes from %d on: %w", ErrCorrupt, pos, err)
+	}
+	if errors.Is(err, ErrCorrupt) {
+		m.metrics.corruption()
+		m.log.Warn("bytes from the object store are not those that were written", "object", name, "position", pos, "error", err)
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return err
+}
+
+// chunk returns a pinned chunk, from the cache or the store.
+func (m *Manager) chunk(ctx context.Context, s *metadata.Segment, x *Index, number int64) (*chunk, error) {
+	for range 3 { // it may be evicted between the download and the pin
+		if ch, ok := m.cache.pin(chunkKey{s.Object, number}); ok {
+			return m.sound(ch, x)
+		}
+		// A fetch that began as reading ahead gives up where there is no room; ours will wait.
+		if err := m.fetchChunk(s, number, x, true).wait(ctx); err != nil && !errors.Is(err, errNoRoom) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("chunk %d of %s is evicted as soon as it is there: %w", number, m.name(s), errNoRoom)
+}
+
+// sound returns a pinned chunk if its file still holds what was written, or drops it.
+func (m *Manager) sound(ch *chunk, x *Index) (*chunk, error) {
+	if !ch.stale() {
+		return ch, nil
+	}
+	if err := ch.recheck(x); err != nil {
+		m.spoiled(ch, err)
+		return nil, errSpoiled
+	}
+	return ch, nil
+}
+
+// errSpoiled: a cache file changed on the local disk; it was dropped, and a second try will fetch it anew.
+var errSpoiled = fmt.Errorf("%w: its chunk in the local cache has changed", ErrCorrupt)
+
+// spoiled drops and unpins a chunk whose file is not what was written.
+func (m *Manager) spoiled(ch *chunk, err error) {
+	m.metrics.spoiled.Inc()
+	m.log.Warn("a file of the chunk cache has changed on the local disk, fetching it anew", "file", ch.file.Name(), "error", err)
+	m.cache.drop(ch)
+	ch.unpin()
+}
+
+// fetchChunk starts or joins the download of a chunk. x may be nil if it is not at hand.
+func (m *Manager) fetchChunk(s *metadata.Segment, number int64, x *Index, urgent bool) *fetch {
+	key := chunkKey{s.Object, number}
+	return m.fetch(fetchKey{s.Object, number}, urgent, func(ctx context.Context, f *fetch) error {
+		if x == nil {
+			x = m.indexes.get(s.Object)
+		}
+		if x == nil {
+			i := m.fetchIndex(s, f.isUrgent())
+			if err := i.wait(ctx); err != nil {
+				return err
+			}
+			x = i.index
+		}
+		pos := number * m.cfg.ChunkBytes
+		size := min(m.cfg.ChunkBytes, x.DataSize-pos)
+		if size <= 0 || m.cache.has(key) {
+			return nil // read ahead beyond the data, or brought with the index
+		}
+		room, err := m.cache.reserve(ctx, size, f.isUrgent())
+		if err != nil {
+			return err
+		}
+		defer room.cancel()
+		return m.download(ctx, f, s, pos, size, func(p []byte) error {
+			if err := x.verify(pos, p); err != nil {
+				return err
+			}
+			return room.fill(key, pos, p, !f.isUrgent())
+		})
+	})
+}
