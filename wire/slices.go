@@ -73,7 +73,7 @@ func (w *sliceWriter) limit(c *Conn) error {
 	if len(w.b) < answersAtOnce {
 		return nil
 	}
-	return w.flush(c, true)
+	return w.flush(c, false)
 }
 
 // flush writes what has gathered. More says that something follows at once.
@@ -131,7 +131,7 @@ func (w *sliceWriter) fetch(c *Conn, r *Request, resp *FetchResponse) error {
 
 // gather appends bytes, writing when the buffer is full.
 func (w *sliceWriter) gather(c *Conn, b []byte) error {
-	if len(w.b)+len(b) > gatherBuffer {
+	if len(b) > 0 && len(w.b)+len(b) > gatherBuffer {
 		if err := w.flush(c, true); err != nil {
 			return err
 		}
