@@ -44,6 +44,7 @@ type side struct {
 
 	// while it runs:
 	broker *node.Broker
+	client *kgo.Client
 	admin  *kadm.Client
 	topics int // created so far, for names
 }
@@ -54,14 +55,18 @@ func (s *side) open(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	return s.openIn(ctx, home)
+}
+
+// openIn starts the broker in a folder of its own.
+func (s *side) openIn(ctx context.Context, home string) (err error) {
 	if s.broker, err = s.start(ctx, home); err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(s.broker.Addr))
-	if err != nil {
+	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.broker.Addr)); err != nil {
 		return err
 	}
-	s.admin = kadm.NewClient(client)
+	s.admin = kadm.NewClient(s.client)
 	return nil
 }
 
@@ -70,15 +75,15 @@ func (s *side) close() error {
 	if s.broker == nil {
 		return nil
 	}
-	if s.admin != nil {
-		s.admin.Close()
+	if s.client != nil {
+		s.client.Close()
 	}
 	err := s.broker.Stop(30 * time.Second)
 	if err != nil {
 		err = fmt.Errorf("stop %s: %w", s.kind, err)
 	}
 	err = errors.Join(err, os.RemoveAll(s.broker.Dir))
-	s.broker, s.admin = nil, nil
+	s.broker, s.client, s.admin = nil, nil, nil
 	return err
 }
 
@@ -88,12 +93,17 @@ type topic struct {
 	id   [16]byte
 }
 
-// create makes a topic and waits until all its partitions have a leader.
+// create makes a topic with a durability and waits until all its partitions
+// have a leader.
 func (s *side) create(ctx context.Context, partitions int, d durability) (topic, error) {
+	return s.createWith(ctx, partitions, topicSettings[s.kind][d])
+}
+
+func (s *side) createWith(ctx context.Context, partitions int, settings map[string]string) (topic, error) {
 	s.topics++
 	name := fmt.Sprintf("bench-%04d", s.topics)
 	configs := map[string]*string{"file.delete.delay.ms": kadm.StringPtr("100")}
-	for k, v := range topicSettings[s.kind][d] {
+	for k, v := range settings {
 		configs[k] = kadm.StringPtr(v)
 	}
 	if _, err := s.admin.CreateTopic(ctx, int32(partitions), 1, configs, name); err != nil {

@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -16,6 +18,7 @@ type Broker struct {
 	*Process
 	Kind    string        // "kafka" or "varve"
 	Addr    string        // host:port of the client listener
+	Admin   string        // host:port of Varve's HTTP listener
 	Dir     string        // everything it writes is below
 	LogDir  string        // its partition directories
 	StartUp time.Duration // from exec to the first answer to ApiVersions
@@ -77,18 +80,23 @@ func tail(path string) string {
 	return string(b[max(0, len(b)-most):])
 }
 
-// freePorts returns n loopback ports that were free a moment ago.
-func freePorts(n int) ([]int, error) {
+// portsOf returns n loopback ports for a broker in dir: those that it had the
+// last time, else such that were free a moment ago.
+func portsOf(dir string, n int) ([]int, error) {
+	path := filepath.Join(dir, "ports.json")
 	var ports []int
-	var errs error
+	if b, err := os.ReadFile(path); err == nil {
+		err := json.Unmarshal(b, &ports)
+		return ports, err
+	}
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			errs = errors.Join(errs, err)
-			continue
+			return nil, err
 		}
 		defer l.Close() // all stay open until the end: no port twice
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return ports, errs
+	b, err := json.Marshal(ports)
+	return ports, errors.Join(err, os.WriteFile(path, b, 0o644))
 }

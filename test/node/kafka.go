@@ -95,7 +95,7 @@ type KafkaConfig struct {
 // with 1 GiB of heap; a formatted folder is started as it is. StartUp does not
 // count the formatting.
 func StartKafka(ctx context.Context, j Java, cfg KafkaConfig) (*Broker, error) {
-	ports, err := freePorts(2)
+	ports, err := portsOf(cfg.Dir, 2)
 	if err != nil {
 		return nil, err
 	}

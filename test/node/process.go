@@ -78,8 +78,11 @@ func (p *Process) Kill() {
 
 // CPU is the user and system time that the process has used so far, in steps
 // of 10 ms.
-func (p *Process) CPU() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+func (p *Process) CPU() (time.Duration, error) { return CPU(p.PID()) }
+
+// CPU is the user and system time that a process has used so far.
+func CPU(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}

@@ -28,11 +28,11 @@ func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("no Varve at %s: run make build", binary)
 	}
-	ports, err := freePorts(2)
+	ports, err := portsOf(cfg.Dir, 3)
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{Kind: "varve", Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), Dir: cfg.Dir, LogDir: filepath.Join(cfg.Dir, "data")}
+	b := &Broker{Kind: "varve", Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), Admin: fmt.Sprintf("127.0.0.1:%d", ports[2]), Dir: cfg.Dir, LogDir: filepath.Join(cfg.Dir, "data")}
 	store := cfg.StoreURL
 	if store == "" {
 		folder := filepath.Join(cfg.Dir, "store")
@@ -47,6 +47,7 @@ func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
 		"listeners=PLAINTEXT://" + b.Addr + fmt.Sprintf(",CONTROLLER://127.0.0.1:%d", ports[1]),
 		"log.dirs=" + b.LogDir,
 		"varve.store.url=" + store,
+		"varve.admin.listener=" + b.Admin,
 	}, cfg.Settings...) {
 		args = append(args, "--set", s)
 	}
