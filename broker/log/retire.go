@@ -1,0 +1,226 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/varve-io/varve/wire"
+)
+
+// retired is a segment that left the log. Its files stay open, and its bytes as they are, until the last reader has given its pin
+// back.
+type retired struct {
+	seg *segment
+	// named: its names are still there and go with it; otherwise another file has taken them.
+	named bool
+}
+
+// DeleteLocalBefore takes whole sealed segments that end at or below an offset out of the local log, oldest first, and returns what it
+// took. The local start is raised before anything is removed; a file goes once its last reader is done, which MaybeRoll
+// and later calls see to. why is for the log.
+func (l *Log) DeleteLocalBefore(offset int64, why string) ([]SegmentInfo, error) {
+	if err := l.take(); err != nil {
+		return nil, err
+	}
+	gone := l.detach(offset)
+	l.give()
+	if len(gone) > 0 {
+		l.logger.Info("local segments deleted", "partition", l.tp.String(), "segments", len(gone),
+			"from", gone[0].Base, "to", gone[len(gone)-1].End, "why", why)
+		l.metrics.segmentsGone.Add(float64(len(gone)))
+	}
+	l.reap()
+	return gone, nil
+}
+
+// detach raises the local start and moves segments over to the retired.
+func (l *Log) detach(offset int64) []SegmentInfo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var gone []SegmentInfo
+	for _, s := range l.segments {
+		if !s.sealed || s.next > offset {
+			break
+		}
+		gone = append(gone, SegmentInfo{Base: s.base, End: s.next, Size: s.size, MaxTimestamp: s.maxTimestamp, FirstAppend: s.firstAppend, Sealed: true})
+		l.retired = append(l.retired, retired{seg: s, named: true})
+		l.size.Add(-s.size)
+	}
+	if len(gone) > 0 {
+		l.segments = append([]*segment(nil), l.segments[len(gone):]...)
+		l.localStart.Store(l.segments[0].base)
+		l.marks.clear()
+	}
+	return gone
+}
+
+// reap removes retired segments that nobody reads any more, in order: what a crash leaves is always a suffix of the log. If
+// another call is at it, it has nothing to do. Errors are tried again at the next call.
+func (l *Log) reap() {
+	select {
+	case l.reaping <- struct{}{}:
+		defer func() { <-l.reaping }()
+	default:
+		return
+	}
+	for {
+		l.mu.Lock()
+		if len(l.retired) == 0 || l.retired[0].seg.pins.Load() > 0 {
+			l.mu.Unlock()
+			return
+		}
+		r := l.retired[0]
+		l.mu.Unlock()
+		if err := l.remove(r); err != nil {
+			l.metrics.backgroundErrs.Inc()
+			l.logger.Warn("segment not removed", "partition", l.tp.String(), "segment", r.seg.base, "error", err)
+			return
+		}
+		l.mu.Lock()
+		l.retired = l.retired[1:]
+		l.mu.Unlock()
+	}
+}
+
+// remove takes the names of a retired segment off the disk, if they are its own, and closes its files.
+func (l *Log) remove(r retired) error {
+	if r.named {
+		if err := r.seg.remove(l.fs); err != nil {
+			return err
+		}
+		if err := l.fs.Remove(l.path(r.seg.base, snapshotSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return err
+		}
+	}
+	if err := r.seg.close(); err != nil {
+		l.metrics.backgroundErrs.Inc()
+	}
+	return nil
+}
+
+// SetLogStart raises the first offset of the partition over both tiers, to anywhere up to the end; lower ones are ignored. Records below
+// it cannot be read any more; local files go by DeleteLocalBefore. The error wraps ErrOffsetOutOfRange above the end.
+func (l *Log) SetLogStart(offset int64) error {
+	if end := l.EndOffset(); offset > end {
+		return fmt.Errorf("log start %d of %s, which ends at %d: %w", offset, l.tp, end, ErrOffsetOutOfRange)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if offset <= l.logStart.Load() {
+		return nil
+	}
+	l.logStart.Store(offset)
+	if l.epochs.truncateStart(offset) {
+		l.epochsDirty.Store(true)
+	}
+	l.storeUnstable()
+	return nil
+}
+
+// closeWait bounds how long Close waits for readers; pinned files are left open then.
+const closeWait = 10 * time.Second
+
+// Close ends the log. Clean writes everything that lets the next Open be quick, and makes it durable; without it nothing more
+// is written. Appends and syncs under way end first.
+func (l *Log) Close(clean bool) error {
+	l.turn <- struct{}{}
+	defer l.give()
+	l.syncing <- struct{}{}
+	defer func() { <-l.syncing }()
+	if l.closed.Load() {
+		return nil
+	}
+	var err error
+	if clean && l.damage == nil {
+		if err = l.disk.Err(); err == nil {
+			err = l.closeClean()
+		}
+	}
+	l.closed.Store(true)
+	l.disk.unregister(l, false)
+	l.closeFiles()
+	if err != nil {
+		return fmt.Errorf("close log %s: %w", l.tp, err)
+	}
+	return nil
+}
+
+func (l *Log) closeClean() error {
+	s := l.active()
+	l.mu.Lock()
+	s.addTimeEntry()
+	snapshot := encodeSnapshot(l.producers.entries())
+	l.mu.Unlock()
+	err := errors.Join(s.offsets.flush(true), s.times.flush(true), l.writeSnapshot(s.next, snapshot))
+	if err != nil {
+		return err
+	}
+	l.dirDirty.Store(true)
+	if _, err := l.syncAll(); err != nil {
+		return err
+	}
+	if err := errors.Join(s.offsets.file.Sync(), s.times.file.Sync(), syncNamed(l.fs, l.path(s.next, snapshotSuffix))); err != nil {
+		return l.failed("sync", err)
+	}
+	if s.txns.file != nil {
+		if err := s.txns.file.Sync(); err != nil {
+			return l.failed("sync", err)
+		}
+	}
+	return nil
+}
+
+// closeFiles closes what nobody reads any more, waiting a while for readers. The caller holds the turn.
+func (l *Log) closeFiles() {
+	deadline := time.Now().Add(closeWait)
+	l.mu.RLock()
+	list := append([]*segment(nil), l.segments...)
+	for _, r := range l.retired {
+		list = append(list, r.seg)
+	}
+	l.mu.RUnlock()
+	for _, s := range list {
+		for s.pins.Load() > 0 && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		if s.pins.Load() > 0 {
+			l.logger.Warn("segment left open for its readers", "partition", l.tp.String(), "segment", s.base)
+			continue
+		}
+		if err := s.close(); err != nil {
+			l.metrics.backgroundErrs.Inc()
+		}
+	}
+}
+
+// Delete ends the log and removes it from the disk. The directory gets another name first, so that a crash leaves no half log; what is
+// left then is removed by OpenDir. Readers under way finish undisturbed.
+func (l *Log) Delete() error {
+	l.turn <- struct{}{}
+	defer l.give()
+	l.syncing <- struct{}{}
+	defer func() { <-l.syncing }()
+	if l.closed.Swap(true) {
+		return nil
+	}
+	l.disk.unregister(l, true)
+	gone := l.dir[:min(len(l.dir), len(path.Dir(l.dir))+maxDeletedName)] + "." + wire.NewUUID().String() + deleteSuffix
+	err := l.fs.Rename(l.dir, gone)
+	if err == nil {
+		err = errors.Join(l.fs.SyncDir(path.Dir(l.dir)), l.fs.RemoveAll(gone))
+	}
+	l.closeFiles()
+	if err != nil {
+		return fmt.Errorf("delete log %s: %w", l.tp, err)
+	}
+	return nil
+}
+
+// maxDeletedName keeps the new name of a deleted directory below the 255 bytes of file systems.
+const maxDeletedName = 200
