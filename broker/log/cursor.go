@@ -41,6 +41,8 @@ func (c *cursor) next() (h record.Batch, pos, size int64, err error) {
 		return nil, c.pos, 0, err
 	case h.Magic() != record.Magic:
 		return nil, c.pos, 0, record.ErrMagic
+	case h.BaseOffset() < 0 || h.LastOffsetDelta() < 0 || h.LastOffset() < 0:
+		return nil, c.pos, 0, fmt.Errorf("%w: offsets %d to %d", record.ErrCorrupt, h.BaseOffset(), h.LastOffset())
 	case c.pos+size > c.end:
 		return nil, c.pos, 0, fmt.Errorf("%w: %d bytes declared, %d left", record.ErrShort, size, c.end-c.pos)
 	}

@@ -377,7 +377,7 @@ func (l *Log) walkActive(s *segment, size int64) (bool, error) {
 			return false, diskError(err)
 		}
 		b := place(h, pos, n)
-		if h.CheckStored() != nil || b.base < s.next || pos == at && at > 0 && b.last-s.base != s.offsets.last.key {
+		if b.base < s.next || pos == at && at > 0 && b.last-s.base != s.offsets.last.key {
 			return false, nil
 		}
 		s.add(b, noInterval)
@@ -500,4 +500,3 @@ func (l *Log) tidy(files partitionFiles) error {
 	}
 	return nil
 }
-

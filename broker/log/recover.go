@@ -132,9 +132,6 @@ func (r *recovery) gap(base int64, s *segment, pos int64) *Damage {
 // batch checks one batch and takes it in.
 func (r *recovery) batch(s *segment, c *cursor, h record.Batch, pos, size int64) error {
 	l := r.log
-	if err := h.CheckStored(); err != nil {
-		return err
-	}
 	if bad := r.gap(h.BaseOffset(), s, pos); bad != nil {
 		return bad
 	}
@@ -145,7 +142,7 @@ func (r *recovery) batch(s *segment, c *cursor, h record.Batch, pos, size int64)
 	if err != nil {
 		return err
 	}
-	if err := b.VerifyCRC(); err != nil {
+	if err := errors.Join(b.CheckStored(), b.VerifyCRC()); err != nil {
 		return err
 	}
 	aborted, err := l.producers.apply(b, func() (record.Batch, error) { return b, nil })

@@ -26,7 +26,9 @@ const (
 	minDecompressed = 64 << 20
 )
 
-func (c *Config) decompressLimit() int { return max(c.MaxMessageBytes*maxDecompressed, minDecompressed) }
+func (c *Config) decompressLimit() int {
+	return max(c.MaxMessageBytes*maxDecompressed, minDecompressed)
+}
 
 // validate judges one batch by itself and brings it into the form that the topic demands, before the append turn is taken: the
 // rules of Kafka's LogValidator and UnifiedLog.analyzeAndValidateRecords. Records of an uncompressed batch are all
