@@ -84,9 +84,8 @@ type Store struct {
 	URL              string
 	Endpoint         string
 	Region           string
-	Profile          string
 	PathStyle        bool
-	Checksum         string // "auto", "crc32c" or "none"
+	Checksum         string // "crc32c" or "none"
 	AccessKeyFile    string // empty: the AWS default chain
 	SecretKeyFile    string
 	SessionTokenFile string
@@ -233,7 +232,6 @@ func (r *reader) store() Store {
 		URL:              r.str("varve.store.url"),
 		Endpoint:         r.str("varve.store.s3.endpoint"),
 		Region:           r.str("varve.store.s3.region"),
-		Profile:          r.str("varve.store.s3.profile"),
 		Checksum:         r.str("varve.store.s3.checksum"),
 		AccessKeyFile:    r.str("varve.store.s3.access.key.file"),
 		SecretKeyFile:    r.str("varve.store.s3.secret.key.file"),

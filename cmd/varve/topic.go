@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newTopic(a *app) *cobra.Command {
+	return group("topic", "Create, list, describe and delete topics; find offsets",
+		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicDelete(a), newTopicOffsets(a))
+}
