@@ -1,9 +1,18 @@
 package replica
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/varve-io/varve/broker/log"
+	"github.com/varve-io/varve/tier"
 	"github.com/varve-io/varve/wire"
+	"github.com/varve-io/varve/wire/record"
 )
 
 // Isolation is what a reader may see.
@@ -53,3 +62,246 @@ type FetchPartition struct {
 	Records          []wire.FileRange
 	Size             int // bytes in Records
 }
+
+// zstdFetchVersion is the first version of Fetch whose clients are known to read zstd.
+const zstdFetchVersion = 10
+
+// reset clears the results of a pass, and gives back what it had found.
+func (f *Fetch) reset() {
+	for i := range f.Partitions {
+		x := &f.Partitions[i]
+		if x.Partition == nil {
+			continue
+		}
+		wire.ReleaseRanges(x.Records)
+		x.Err, x.HighWatermark, x.LastStableOffset, x.LogStart = nil, -1, -1, -1
+		x.Diverging, x.Aborted, x.Records, x.Size = nil, nil, nil, 0
+	}
+}
+
+// outcome is what one pass over the partitions found.
+type outcome struct {
+	bytes int
+	final bool // an error or a divergence: it is answered at once
+	tier  bool // some of the bytes came from the store: min.bytes does not matter then
+	cold  []coldAsk
+}
+
+// coldAsk is a partition whose offset is in the store and not in the cache, and what to ask for.
+type coldAsk struct {
+	index   int // in Fetch.Partitions
+	request tier.ReadRequest
+}
+
+func (o *outcome) enough(f *Fetch) bool {
+	return o.final || o.bytes >= f.MinBytes || o.tier && o.bytes > 0
+}
+
+// Fetch reads from every partition, from the local log or from the store. With fewer than MinBytes it is parked, as an object in
+// the partitions' lists, until they are there, MaxWait is over or ctx ends.
+//
+// Limits are those of KIP-74: the first batch of the first partition that has one is returned even if it exceeds them all, and
+// nothing else does. What lies in the store and not in the cache is downloaded meanwhile; the download goes on if it takes longer
+// than MaxWait, and the next fetch finds it. It never delays what other partitions have.
+func (m *Manager) Fetch(ctx context.Context, f *Fetch) {
+	f.reset()
+	found := m.pass(f, nil)
+	if found.enough(f) || f.MaxWait <= 0 {
+		m.prefetch(found.cold)
+		f.Done(f)
+		return
+	}
+	m.wait(ctx, f, found)
+}
+
+// pass reads every partition once. got holds, by partition, what downloads have brought; what is used is taken out.
+func (m *Manager) pass(f *Fetch, got []coldRead) outcome {
+	var o outcome
+	room := f.MaxBytes // what is left for partitions to come; downloads under way have their share
+	for i := range f.Partitions {
+		x := &f.Partitions[i]
+		if x.Partition == nil {
+			o.final = o.final || x.Err != nil
+			continue
+		}
+		v := visit{f: f, limit: min(room, x.MaxBytes), first: o.bytes == 0}
+		if got != nil && got[i].done {
+			v.got = &got[i]
+		}
+		x.read(&v)
+		if v.cold != nil {
+			v.cold.MinOneBatch = v.first && len(o.cold) == 0
+			o.cold = append(o.cold, coldAsk{i, *v.cold})
+			room -= v.limit
+			continue
+		}
+		o.bytes += x.Size
+		room -= min(room, x.Size)
+		o.tier = o.tier || v.tier
+		o.final = o.final || x.Err != nil && !patient(x.Err) || x.Diverging != nil
+	}
+	return o
+}
+
+// visit is one pass's dealing with one partition.
+type visit struct {
+	f     *Fetch
+	limit int       // bytes
+	first bool      // nothing was found yet: one batch may exceed the limit
+	got   *coldRead // a download's result, or nil
+
+	// Results.
+	tier bool              // the store answered
+	cold *tier.ReadRequest // not nil: this must be downloaded
+}
+
+// errPatient marks an error of the store that time may heal. It is answered only when MaxWait is over, for a
+// client told at once would be back at once (KAFKA-19599).
+var errPatient = errors.New("the store does not answer")
+
+func patient(err error) bool { return errors.Is(err, errPatient) }
+
+// read reads the partition into x and v.
+func (x *FetchPartition) read(v *visit) {
+	p := x.Partition
+	_, l, err := p.leading(x.CurrentLeaderEpoch)
+	if err != nil {
+		x.Err = err
+		return
+	}
+	x.HighWatermark, x.LastStableOffset, x.LogStart = p.HighWatermark(), p.LastStableOffset(), l.LogStart()
+	if v.f.Version < zstdFetchVersion && p.config.Load().CompressionType == record.Zstd.String() {
+		x.Err = refuse(kerr.UnsupportedCompressionType, "zstd needs Fetch version %d", zstdFetchVersion)
+		return
+	}
+	if x.diverges(l) {
+		return
+	}
+	end := x.HighWatermark
+	if v.f.Isolation == ReadCommitted {
+		end = x.LastStableOffset
+		x.Aborted = []wire.AbortedTransaction{}
+	}
+	// A segment may leave the local disk between the look at the local start and the read: then look again.
+	for range maxMoves {
+		if x.Offset >= l.LogStart() && x.Offset < l.LocalStart() {
+			x.readCold(v, end)
+			return
+		}
+		err = x.readLocal(v, l, end)
+		if !errors.Is(err, kerr.OffsetOutOfRange) || x.Offset < l.LogStart() || x.Offset >= l.LocalStart() {
+			break
+		}
+	}
+	x.LogStart = l.LogStart()
+	if err != nil {
+		x.fails(err)
+	}
+}
+
+// maxMoves bounds how often one read follows a local start that moves.
+const maxMoves = 8
+
+// fails notes an error of this broker's: what says nothing to a client is a storage error.
+func (x *FetchPartition) fails(err error) {
+	if _, ok := errors.AsType[*kerr.Error](err); !ok {
+		err = refuse(kerr.KafkaStorageError, "%v", err)
+	}
+	x.Err, x.Aborted = err, nil
+}
+
+// diverges compares the epoch that the reader fetched last with the log (KIP-595, KIP-320). It reports true if there is
+// nothing to read.
+func (x *FetchPartition) diverges(l *log.Log) bool {
+	if x.LastFetchedEpoch < 0 {
+		return false
+	}
+	epoch, end := l.EndOffsetForEpoch(x.LastFetchedEpoch)
+	switch {
+	case epoch < 0 || end < 0:
+		x.Err = refuse(kerr.OffsetOutOfRange, "epoch %d is older than the log of %s-%d", x.LastFetchedEpoch, x.Topic, x.Index)
+	case epoch < x.LastFetchedEpoch || end < x.Offset:
+		x.Diverging = &wire.EpochEnd{Epoch: epoch, EndOffset: end}
+	default:
+		return false
+	}
+	return true
+}
+
+func (x *FetchPartition) readLocal(v *visit, l *log.Log, end int64) error {
+	if v.limit <= 0 && !v.first {
+		if x.Offset > l.EndOffset() {
+			return refuse(kerr.OffsetOutOfRange, "offset %d is above the end of %s-%d", x.Offset, x.Topic, x.Index)
+		}
+		return nil
+	}
+	r, err := l.Read(x.Offset, v.limit, end, v.first)
+	if err != nil || r.Range.Size == 0 {
+		return err
+	}
+	x.Records, x.Size = append(x.Records, r.Range), int(r.Range.Size)
+	if v.f.Isolation != ReadCommitted {
+		return nil
+	}
+	txns, err := l.AbortedTxns(x.Offset, r.NextOffset)
+	if err != nil {
+		wire.ReleaseRanges(x.Records)
+		x.Records, x.Size = nil, 0
+		return err
+	}
+	x.Aborted = aborted(txns)
+	return nil
+}
+
+// aborted is what the response says of aborted transactions, in the order of their first offsets.
+func aborted(txns []record.AbortedTxn) []wire.AbortedTransaction {
+	list := make([]wire.AbortedTransaction, len(txns))
+	for i, t := range txns {
+		list[i] = wire.AbortedTransaction{ProducerID: t.ProducerID, FirstOffset: t.FirstOffset}
+	}
+	slices.SortStableFunc(list, func(a, b wire.AbortedTransaction) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+	return list
+}
+
+// readCold takes what a download brought, or what the cache has; otherwise it must be downloaded.
+func (x *FetchPartition) readCold(v *visit, end int64) {
+	m := x.Partition.m
+	if m.tier == nil {
+		x.fails(refuse(kerr.KafkaStorageError, "offset %d of %s-%d is in the store, and varve.store.url is not set", x.Offset, x.Topic, x.Index))
+		return
+	}
+	if v.limit <= 0 && !v.first {
+		return
+	}
+	if v.got != nil {
+		if !v.first && sizeOf(v.got.result.Ranges) > v.limit { // a single batch, too large beside what was found
+			return
+		}
+		x.takeCold(v, v.got.take())
+		return
+	}
+	request := tier.ReadRequest{TopicID: x.Partition.id, Partition: x.Partition.index, Offset: x.Offset, MaxBytes: v.limit,
+		EndOffset: end, MinOneBatch: v.first, ReadCommitted: v.f.Isolation == ReadCommitted}
+	if r, ok := m.tier.TryRead(request); ok {
+		x.takeCold(v, r)
+		return
+	}
+	v.cold = &request
+}
+
+func (x *FetchPartition) takeCold(v *visit, r tier.ReadResult) {
+	v.tier = true
+	switch {
+	case r.Err == nil:
+		x.Records, x.Size = r.Ranges, sizeOf(r.Ranges)
+		if v.f.Isolation == ReadCommitted {
+			x.Aborted = aborted(r.Aborted)
+		}
+	case errors.Is(r.Err, kerr.OffsetOutOfRange):
+		x.fails(r.Err)
+	default:
+		x.fails(refuse(kerr.KafkaStorageError, "%w: %w", errPatient, r.Err))
+	}
+}
+
+func sizeOf(ranges []wire.FileRange) int { return int(wire.RangesSize(ranges)) }
