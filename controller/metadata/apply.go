@@ -39,7 +39,7 @@ func Apply(m *Image, cmd Command, at Meta) (*Image, []Record, Result) {
 	at.TimeMs = max(at.TimeMs, m.timeMs)
 	recs, data, err := admit(m, cmd, at)
 	if err != nil {
-		return m.Replay(nil, at.Index, at.Term), nil, refusal(err)
+		return m.Replay(nil, at.Index, at.Term), nil, Refusal(err)
 	}
 	if len(recs) > 0 && at.TimeMs != m.timeMs {
 		recs = append(recs, &Clock{Ms: at.TimeMs})
@@ -63,7 +63,7 @@ func ApplyEntry(m *Image, e Entry, index, term uint64) (*Image, []Record, []Resu
 
 func admit(m *Image, cmd Command, at Meta) ([]Record, []byte, error) {
 	if _, first := cmd.(*FormCluster); !first && m.Feature(MetadataFeature) < since(cmd) {
-		return nil, nil, refuse(kerr.UnsupportedVersion, "%T needs metadata.version %d, finalised is %d", cmd, since(cmd), m.Feature(MetadataFeature))
+		return nil, nil, Refuse(kerr.UnsupportedVersion, "%T needs metadata.version %d, finalised is %d", cmd, since(cmd), m.Feature(MetadataFeature))
 	}
 	return cmd.apply(m, at)
 }
@@ -71,8 +71,8 @@ func admit(m *Image, cmd Command, at Meta) ([]Record, []byte, error) {
 // since is the metadata.version that brought a command.
 func since(Command) int16 { return MetadataVersionMin }
 
-// refuse is an error with the code that a client will see and a reason.
-func refuse(code *kerr.Error, format string, args ...any) error {
+// Refuse is an error with the code that a client will see and a reason.
+func Refuse(code *kerr.Error, format string, args ...any) error {
 	return &refused{code: code, reason: fmt.Sprintf(format, args...)}
 }
 
@@ -84,9 +84,18 @@ type refused struct {
 func (e *refused) Error() string { return e.code.Message + ": " + e.reason }
 func (e *refused) Unwrap() error { return e.code }
 
-func refusal(err error) Result {
-	if r := (*refused)(nil); errors.As(err, &r) {
+// Refusal is what an error is to a client: one that Refuse made keeps its code
+// and reason, one of kerr's its code, any other is UNKNOWN_SERVER_ERROR.
+func Refusal(err error) Result {
+	var r *refused
+	var k *kerr.Error
+	switch {
+	case err == nil:
+		return Result{}
+	case errors.As(err, &r):
 		return Result{Code: r.code.Code, Message: r.reason}
+	case errors.As(err, &k):
+		return Result{Code: k.Code, Message: err.Error()}
 	}
 	return Result{Code: kerr.UnknownServerError.Code, Message: err.Error()}
 }

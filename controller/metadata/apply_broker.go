@@ -13,9 +13,9 @@ func (x *FormCluster) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	case m.clusterID == x.ClusterID && x.ClusterID != "":
 		return nil, nil, nil // proposed twice
 	case m.clusterID != "":
-		return nil, nil, refuse(kerr.InconsistentClusterID, "the cluster is %s", m.clusterID)
+		return nil, nil, Refuse(kerr.InconsistentClusterID, "the cluster is %s", m.clusterID)
 	case x.ClusterID == "":
-		return nil, nil, refuse(kerr.InvalidRequest, "no cluster id")
+		return nil, nil, Refuse(kerr.InvalidRequest, "no cluster id")
 	}
 	recs := []Record{&Cluster{ID: x.ClusterID}}
 	for i := range x.Features {
@@ -26,7 +26,7 @@ func (x *FormCluster) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 
 func (x *SetFeature) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	if old := m.Feature(x.Feature.Name); x.Feature.Name == "" || x.Feature.Level <= old {
-		return nil, nil, refuse(kerr.FeatureUpdateFailed, "%s is at level %d: cannot go to %d", x.Feature.Name, old, x.Feature.Level)
+		return nil, nil, Refuse(kerr.FeatureUpdateFailed, "%s is at level %d: cannot go to %d", x.Feature.Name, old, x.Feature.Level)
 	}
 	return []Record{&x.Feature}, nil, nil
 }
@@ -38,18 +38,18 @@ func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	old := m.Broker(x.ID)
 	switch {
 	case x.ClusterID != m.clusterID:
-		return nil, nil, refuse(kerr.InconsistentClusterID, "the cluster is %s, the broker's is %s", m.clusterID, x.ClusterID)
+		return nil, nil, Refuse(kerr.InconsistentClusterID, "the cluster is %s, the broker's is %s", m.clusterID, x.ClusterID)
 	case x.ID < 0 || x.Incarnation.IsZero() || len(x.Listeners) == 0 || len(x.LogDirs) == 0:
-		return nil, nil, refuse(kerr.InvalidRegistration, "broker %d needs an id, an incarnation, a listener and a log directory", x.ID)
+		return nil, nil, Refuse(kerr.InvalidRegistration, "broker %d needs an id, an incarnation, a listener and a log directory", x.ID)
 	case len(distinct(x.LogDirs)) != len(x.LogDirs):
-		return nil, nil, refuse(kerr.InvalidRegistration, "broker %d lists a log directory twice", x.ID)
+		return nil, nil, Refuse(kerr.InvalidRegistration, "broker %d lists a log directory twice", x.ID)
 	case old != nil && !old.Fenced && old.Incarnation != x.Incarnation:
-		return nil, nil, refuse(kerr.DuplicateBrokerRegistration, "broker %d is alive as another process, incarnation %s", x.ID, old.Incarnation)
+		return nil, nil, Refuse(kerr.DuplicateBrokerRegistration, "broker %d is alive as another process, incarnation %s", x.ID, old.Incarnation)
 	}
 	for b := range m.Brokers() {
 		for _, dir := range x.LogDirs {
 			if b.ID != x.ID && slices.Contains(b.LogDirs, dir) {
-				return nil, nil, refuse(kerr.InvalidRegistration, "log directory %s belongs to broker %d", dir, b.ID)
+				return nil, nil, Refuse(kerr.InvalidRegistration, "log directory %s belongs to broker %d", dir, b.ID)
 			}
 		}
 	}
@@ -138,14 +138,14 @@ func (x *UnfenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 func (x *UnregisterBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	b := m.Broker(x.ID)
 	if b == nil {
-		return nil, nil, refuse(kerr.BrokerIDNotRegistered, "broker %d", x.ID)
+		return nil, nil, Refuse(kerr.BrokerIDNotRegistered, "broker %d", x.ID)
 	}
 	if !b.Fenced {
-		return nil, nil, refuse(kerr.InvalidRequest, "broker %d is alive: stop it first", x.ID)
+		return nil, nil, Refuse(kerr.InvalidRequest, "broker %d is alive: stop it first", x.ID)
 	}
 	for p := range m.AllPartitions() {
 		if slices.Contains(p.Replicas, x.ID) {
-			return nil, nil, refuse(kerr.InvalidRequest, "broker %d still holds a replica of %s-%d", x.ID, m.TopicByID(p.TopicID).Name, p.Index)
+			return nil, nil, Refuse(kerr.InvalidRequest, "broker %d still holds a replica of %s-%d", x.ID, m.TopicByID(p.TopicID).Name, p.Index)
 		}
 	}
 	return []Record{&RemoveBroker{ID: x.ID}}, nil, nil
@@ -159,7 +159,7 @@ func (x *AssignDirs) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	var recs []Record
 	for _, d := range x.Dirs {
 		if !slices.Contains(b.LogDirs, d.Dir) {
-			return nil, nil, refuse(kerr.LogDirNotFound, "broker %d has not registered %s", x.BrokerID, d.Dir)
+			return nil, nil, Refuse(kerr.LogDirNotFound, "broker %d has not registered %s", x.BrokerID, d.Dir)
 		}
 		p := m.Partition(d.TopicID, d.Partition)
 		if p == nil {
@@ -183,7 +183,7 @@ func (x *AllocateProducerIDs) apply(m *Image, _ Meta) ([]Record, []byte, error) 
 		return nil, nil, err
 	}
 	if x.Count < 1 || x.Count > 1<<20 {
-		return nil, nil, refuse(kerr.InvalidRequest, "a block of %d producer ids", x.Count)
+		return nil, nil, Refuse(kerr.InvalidRequest, "a block of %d producer ids", x.Count)
 	}
 	block := ProducerIDBlock{First: m.nextProducerID, Count: x.Count}
 	c := coder{}
@@ -195,10 +195,10 @@ func (x *AllocateProducerIDs) apply(m *Image, _ Meta) ([]Record, []byte, error) 
 func (m *Image) brokerAt(id int32, epoch int64) (*Broker, error) {
 	b := m.Broker(id)
 	if b == nil {
-		return nil, refuse(kerr.BrokerIDNotRegistered, "broker %d", id)
+		return nil, Refuse(kerr.BrokerIDNotRegistered, "broker %d", id)
 	}
 	if b.Epoch != epoch {
-		return nil, refuse(kerr.StaleBrokerEpoch, "broker %d is at epoch %d, the request at %d", id, b.Epoch, epoch)
+		return nil, Refuse(kerr.StaleBrokerEpoch, "broker %d is at epoch %d, the request at %d", id, b.Epoch, epoch)
 	}
 	return b, nil
 }

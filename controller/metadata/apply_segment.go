@@ -15,18 +15,18 @@ func (m *Image) ledBy(broker int32, brokerEpoch int64, topicID wire.UUID, partit
 		return nil, err
 	}
 	if m.TopicByID(topicID) == nil {
-		return nil, refuse(kerr.UnknownTopicID, "topic %s", topicID)
+		return nil, Refuse(kerr.UnknownTopicID, "topic %s", topicID)
 	}
 	p := m.Partition(topicID, partition)
 	switch {
 	case p == nil:
-		return nil, refuse(kerr.UnknownTopicOrPartition, "partition %d of topic %s", partition, topicID)
+		return nil, Refuse(kerr.UnknownTopicOrPartition, "partition %d of topic %s", partition, topicID)
 	case leaderEpoch < p.LeaderEpoch:
-		return nil, refuse(kerr.FencedLeaderEpoch, "the leader epoch is %d, the request's %d", p.LeaderEpoch, leaderEpoch)
+		return nil, Refuse(kerr.FencedLeaderEpoch, "the leader epoch is %d, the request's %d", p.LeaderEpoch, leaderEpoch)
 	case leaderEpoch > p.LeaderEpoch:
-		return nil, refuse(kerr.UnknownLeaderEpoch, "the leader epoch is %d, the request's %d", p.LeaderEpoch, leaderEpoch)
+		return nil, Refuse(kerr.UnknownLeaderEpoch, "the leader epoch is %d, the request's %d", p.LeaderEpoch, leaderEpoch)
 	case p.Leader != broker:
-		return nil, refuse(kerr.NotLeaderForPartition, "the leader is broker %d", p.Leader)
+		return nil, Refuse(kerr.NotLeaderForPartition, "the leader is broker %d", p.Leader)
 	}
 	return p, nil
 }
@@ -41,11 +41,11 @@ func (x *ReserveObject) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	case err != nil:
 		return nil, nil, err
 	case !p.RemoteEnd.Known():
-		return nil, nil, refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
+		return nil, nil, Refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
 	case x.Object.IsZero() || m.Reservation(x.Object) != nil:
-		return nil, nil, refuse(kerr.InvalidRequest, "object id %s is not new", x.Object)
+		return nil, nil, Refuse(kerr.InvalidRequest, "object id %s is not new", x.Object)
 	case x.LifetimeMs < 1 || x.LifetimeMs > maxReservationMs:
-		return nil, nil, refuse(kerr.InvalidRequest, "a reservation for %d ms", x.LifetimeMs)
+		return nil, nil, Refuse(kerr.InvalidRequest, "a reservation for %d ms", x.LifetimeMs)
 	}
 	return []Record{&Reservation{Object: x.Object, TopicID: x.TopicID, Partition: x.Partition, BrokerID: x.BrokerID, ExpiresMs: at.TimeMs + x.LifetimeMs}}, nil, nil
 }
@@ -61,15 +61,15 @@ func (x *CommitSegment) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	}
 	r := m.Reservation(s.Object)
 	if r == nil || r.TopicID != s.TopicID || r.Partition != s.Partition || r.BrokerID != x.BrokerID || r.ExpiresMs <= at.TimeMs {
-		return nil, nil, refuse(kerr.ResourceNotFound, "object %s has no reservation that lives", s.Object)
+		return nil, nil, Refuse(kerr.ResourceNotFound, "object %s has no reservation that lives", s.Object)
 	}
 	next, known := p.Next()
 	if !known {
-		return nil, nil, refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
+		return nil, nil, Refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
 	}
 	remoteEnd, _ := p.RemoteEnd.Offset()
 	if s.Base < remoteEnd || s.Base > next || s.End <= next || s.Base < 0 {
-		return nil, nil, refuse(kerr.InvalidUpdateVersion, "segment [%d, %d) does not continue the remote end %d, log start %d", s.Base, s.End, remoteEnd, p.LogStart)
+		return nil, nil, Refuse(kerr.InvalidUpdateVersion, "segment [%d, %d) does not continue the remote end %d, log start %d", s.Base, s.End, remoteEnd, p.LogStart)
 	}
 	moved := *p
 	moved.RemoteEnd = RemoteAt(s.End)
@@ -99,13 +99,13 @@ func (x *DeleteSegmentsUpTo) apply(m *Image, at Meta) ([]Record, []byte, error) 
 	case err != nil || x.UpTo <= p.DeleteUpTo:
 		return nil, nil, err
 	case !p.RemoteEnd.Known():
-		return nil, nil, refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
+		return nil, nil, Refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
 	case x.UpTo > p.LogStart:
-		return nil, nil, refuse(kerr.OffsetOutOfRange, "offset %d is above the log start %d", x.UpTo, p.LogStart)
+		return nil, nil, Refuse(kerr.OffsetOutOfRange, "offset %d is above the log start %d", x.UpTo, p.LogStart)
 	}
 	for s := range m.Segments(x.TopicID, x.Partition, 0) {
 		if s.End <= p.DeleteUpTo {
-			return nil, nil, refuse(kerr.OperationNotAttempted, "objects up to %d are still being deleted", p.DeleteUpTo)
+			return nil, nil, Refuse(kerr.OperationNotAttempted, "objects up to %d are still being deleted", p.DeleteUpTo)
 		}
 		break
 	}
@@ -135,7 +135,7 @@ func (x *ForgetSegments) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 			break
 		}
 		if wanted[s.Object] {
-			return nil, nil, refuse(kerr.InvalidRequest, "object %s ends at %d, above %d: it may not be deleted", s.Object, s.End, p.DeleteUpTo)
+			return nil, nil, Refuse(kerr.InvalidRequest, "object %s ends at %d, above %d: it may not be deleted", s.Object, s.End, p.DeleteUpTo)
 		}
 	}
 	return recs, nil, nil
@@ -160,9 +160,9 @@ func (x *CompleteTask) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	case t == nil:
 		return nil, nil, nil // completed before
 	case t.Assignee != x.BrokerID || t.Epoch != x.Epoch:
-		return nil, nil, refuse(kerr.InvalidUpdateVersion, "task %d belongs to broker %d at epoch %d", t.ID, t.Assignee, t.Epoch)
+		return nil, nil, Refuse(kerr.InvalidUpdateVersion, "task %d belongs to broker %d at epoch %d", t.ID, t.Assignee, t.Epoch)
 	case t.Kind == PurgeTopic && m.reserved(t.TopicID):
-		return nil, nil, refuse(kerr.OperationNotAttempted, "uploads of topic %q may still appear", t.Topic)
+		return nil, nil, Refuse(kerr.OperationNotAttempted, "uploads of topic %q may still appear", t.Topic)
 	}
 	return []Record{&RemoveTask{ID: t.ID}}, nil, nil
 }

@@ -17,15 +17,15 @@ const maxTopicName = 249
 func CheckTopicName(name string) error {
 	switch {
 	case name == "":
-		return refuse(kerr.InvalidTopicException, "the empty string is not allowed")
+		return Refuse(kerr.InvalidTopicException, "the empty string is not allowed")
 	case name == "." || name == "..":
-		return refuse(kerr.InvalidTopicException, "%q is not allowed", name)
+		return Refuse(kerr.InvalidTopicException, "%q is not allowed", name)
 	case len(name) > maxTopicName:
-		return refuse(kerr.InvalidTopicException, "the length of %q is longer than %d", name, maxTopicName)
+		return Refuse(kerr.InvalidTopicException, "the length of %q is longer than %d", name, maxTopicName)
 	}
 	for _, r := range name {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r) {
-			return refuse(kerr.InvalidTopicException, "%q contains a character other than ASCII alphanumerics, '.', '_' and '-'", name)
+			return Refuse(kerr.InvalidTopicException, "%q contains a character other than ASCII alphanumerics, '.', '_' and '-'", name)
 		}
 	}
 	return nil
@@ -36,13 +36,13 @@ func (x *CreateTopic) apply(m *Image, at Meta) ([]Record, []byte, error) {
 		return nil, nil, err
 	}
 	if m.Topic(x.Name) != nil {
-		return nil, nil, refuse(kerr.TopicAlreadyExists, "topic %q already exists", x.Name)
+		return nil, nil, Refuse(kerr.TopicAlreadyExists, "topic %q already exists", x.Name)
 	}
 	if other := m.collision(x.Name); other != "" {
-		return nil, nil, refuse(kerr.InvalidTopicException, "%q collides with existing topic %q", x.Name, other)
+		return nil, nil, Refuse(kerr.InvalidTopicException, "%q collides with existing topic %q", x.Name, other)
 	}
 	if x.ID.IsZero() || m.TopicByID(x.ID) != nil || m.purging(x.ID) {
-		return nil, nil, refuse(kerr.InvalidRequest, "topic id %s is not new", x.ID)
+		return nil, nil, Refuse(kerr.InvalidRequest, "topic id %s is not new", x.ID)
 	}
 	recs := []Record{&Topic{ID: x.ID, Name: x.Name, NumPartitions: int32(len(x.Assignments)), Durability: x.Durability, CreatedMs: at.TimeMs}}
 	if len(x.Configs) > 0 {
@@ -81,7 +81,7 @@ const maxPartitions = 10_000
 // addPartitions appends the rows of new partitions to recs.
 func (m *Image) addPartitions(recs []Record, topicID wire.UUID, first int32, assignments [][]int32) ([]Record, []byte, error) {
 	if len(assignments) == 0 || len(assignments) > maxPartitions {
-		return nil, nil, refuse(kerr.InvalidPartitions, "%d new partitions; at least 1 and at most %d can be made at a time", len(assignments), maxPartitions)
+		return nil, nil, Refuse(kerr.InvalidPartitions, "%d new partitions; at least 1 and at most %d can be made at a time", len(assignments), maxPartitions)
 	}
 	for i, replicas := range assignments {
 		p, err := m.newPartition(topicID, first+int32(i), replicas)
@@ -97,13 +97,13 @@ func (m *Image) addPartitions(recs []Record, topicID wire.UUID, first int32, ass
 // join the ISR when they come.
 func (m *Image) newPartition(topicID wire.UUID, index int32, replicas []int32) (*Partition, error) {
 	if len(replicas) == 0 || len(distinct(replicas)) != len(replicas) {
-		return nil, refuse(kerr.InvalidReplicaAssignment, "partition %d: replicas %v are none, or not distinct", index, replicas)
+		return nil, Refuse(kerr.InvalidReplicaAssignment, "partition %d: replicas %v are none, or not distinct", index, replicas)
 	}
 	p := &Partition{TopicID: topicID, Index: index, Replicas: replicas, RemoteEnd: RemoteNone}
 	for _, r := range replicas {
 		b := m.Broker(r)
 		if b == nil {
-			return nil, refuse(kerr.InvalidReplicaAssignment, "partition %d: broker %d is not registered", index, r)
+			return nil, Refuse(kerr.InvalidReplicaAssignment, "partition %d: broker %d is not registered", index, r)
 		}
 		dir := wire.UUID{}
 		if len(b.LogDirs) == 1 {
@@ -115,7 +115,7 @@ func (m *Image) newPartition(topicID wire.UUID, index int32, replicas []int32) (
 		}
 	}
 	if len(p.ISR) == 0 {
-		return nil, refuse(kerr.InvalidReplicaAssignment, "partition %d: none of the brokers %v is alive", index, replicas)
+		return nil, Refuse(kerr.InvalidReplicaAssignment, "partition %d: none of the brokers %v is alive", index, replicas)
 	}
 	p.Leader = p.ISR[0]
 	return p, nil
@@ -124,10 +124,10 @@ func (m *Image) newPartition(topicID wire.UUID, index int32, replicas []int32) (
 func (x *CreatePartitions) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	t := m.TopicByID(x.TopicID)
 	if t == nil {
-		return nil, nil, refuse(kerr.UnknownTopicOrPartition, "topic %s", x.TopicID)
+		return nil, nil, Refuse(kerr.UnknownTopicOrPartition, "topic %s", x.TopicID)
 	}
 	if t.NumPartitions != x.Existing {
-		return nil, nil, refuse(kerr.InvalidPartitions, "topic %q has %d partitions, not %d", t.Name, t.NumPartitions, x.Existing)
+		return nil, nil, Refuse(kerr.InvalidPartitions, "topic %q has %d partitions, not %d", t.Name, t.NumPartitions, x.Existing)
 	}
 	next := *t
 	next.NumPartitions += int32(len(x.Assignments))
@@ -137,7 +137,7 @@ func (x *CreatePartitions) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 func (x *DeleteTopic) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	t := m.TopicByID(x.ID)
 	if t == nil {
-		return nil, nil, refuse(kerr.UnknownTopicID, "topic %s", x.ID)
+		return nil, nil, Refuse(kerr.UnknownTopicID, "topic %s", x.ID)
 	}
 	recs := []Record{&RemoveTopic{ID: t.ID}}
 	if m.mayHaveObjects(t) {
@@ -169,14 +169,14 @@ func (x *AlterConfig) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	switch x.Type {
 	case ResourceTopic:
 		if m.Topic(x.Name) == nil {
-			return nil, nil, refuse(kerr.UnknownTopicOrPartition, "topic %q", x.Name)
+			return nil, nil, Refuse(kerr.UnknownTopicOrPartition, "topic %q", x.Name)
 		}
 	case ResourceBroker:
 	default:
-		return nil, nil, refuse(kerr.InvalidRequest, "resources of type %d have no configuration", x.Type)
+		return nil, nil, Refuse(kerr.InvalidRequest, "resources of type %d have no configuration", x.Type)
 	}
 	if v := m.ConfigVersion(x.Type, x.Name); v != x.Version {
-		return nil, nil, refuse(kerr.InvalidUpdateVersion, "the configuration of %q is at version %d, not %d", x.Name, v, x.Version)
+		return nil, nil, Refuse(kerr.InvalidUpdateVersion, "the configuration of %q is at version %d, not %d", x.Name, v, x.Version)
 	}
 	return []Record{&Config{Type: x.Type, Name: x.Name, Entries: x.Entries, Modified: at.Index}}, nil, nil
 }
@@ -188,21 +188,21 @@ func (x *AlterPartition) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 		return nil, nil, err
 	}
 	if x.PartitionEpoch != p.PartitionEpoch {
-		return nil, nil, refuse(kerr.InvalidUpdateVersion, "the partition epoch is %d, not %d", p.PartitionEpoch, x.PartitionEpoch)
+		return nil, nil, Refuse(kerr.InvalidUpdateVersion, "the partition epoch is %d, not %d", p.PartitionEpoch, x.PartitionEpoch)
 	}
 	isr := make([]int32, 0, len(x.ISR))
 	for _, member := range x.ISR {
 		if slices.Contains(isr, member.BrokerID) || !slices.Contains(p.Replicas, member.BrokerID) {
-			return nil, nil, refuse(kerr.InvalidRequest, "broker %d is no replica, or named twice", member.BrokerID)
+			return nil, nil, Refuse(kerr.InvalidRequest, "broker %d is no replica, or named twice", member.BrokerID)
 		}
 		b := m.Broker(member.BrokerID)
 		if !b.Active() || member.BrokerEpoch != -1 && member.BrokerEpoch != b.Epoch {
-			return nil, nil, refuse(kerr.IneligibleReplica, "broker %d is fenced, shutting down or no longer at epoch %d", member.BrokerID, member.BrokerEpoch)
+			return nil, nil, Refuse(kerr.IneligibleReplica, "broker %d is fenced, shutting down or no longer at epoch %d", member.BrokerID, member.BrokerEpoch)
 		}
 		isr = append(isr, member.BrokerID)
 	}
 	if !slices.Contains(isr, p.Leader) {
-		return nil, nil, refuse(kerr.InvalidRequest, "the leader %d must be in sync", p.Leader)
+		return nil, nil, Refuse(kerr.InvalidRequest, "the leader %d must be in sync", p.Leader)
 	}
 	next := *p
 	next.ISR = isr

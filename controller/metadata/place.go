@@ -14,9 +14,9 @@ func (p *Planner) place(first, count, factor int) ([][]int32, error) {
 	alive, fenced := ring(p.Image, (*Broker).Active), ring(p.Image, func(b *Broker) bool { return !b.Active() })
 	switch total := len(alive) + len(fenced); {
 	case len(alive) == 0:
-		return nil, refuse(kerr.InvalidReplicationFactor, "Unable to replicate the partition %d time(s): All brokers are currently fenced.", factor)
+		return nil, Refuse(kerr.InvalidReplicationFactor, "Unable to replicate the partition %d time(s): All brokers are currently fenced.", factor)
 	case factor > total:
-		return nil, refuse(kerr.InvalidReplicationFactor, "Unable to replicate the partition %d time(s): The target replication factor of %d cannot be reached because only %d broker(s) are registered.", factor, factor, total)
+		return nil, Refuse(kerr.InvalidReplicationFactor, "Unable to replicate the partition %d time(s): The target replication factor of %d cannot be reached because only %d broker(s) are registered.", factor, factor, total)
 	}
 	assignments := make([][]int32, count)
 	for i := range assignments {

@@ -42,12 +42,12 @@ func (p *Planner) CreateTopic(n NewTopic) (*CreateTopic, error) {
 		return nil, err
 	}
 	if p.Image.Topic(n.Name) != nil {
-		return nil, refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", n.Name)
+		return nil, Refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", n.Name)
 	}
 	layers := p.layers()
 	layers.Topic = n.Configs
 	if err := config.CheckTopic(layers); err != nil {
-		return nil, refuse(kerr.InvalidConfig, "%s", err)
+		return nil, Refuse(kerr.InvalidConfig, "%s", err)
 	}
 	assignments, err := p.assign(n, layers)
 	if err != nil {
@@ -78,13 +78,13 @@ func (p *Planner) assign(n NewTopic, layers config.Layers) ([][]int32, error) {
 		factor = brokerInt(layers, "default.replication.factor")
 	}
 	if partitions < 1 {
-		return nil, refuse(kerr.InvalidPartitions, "Number of partitions was set to an invalid non-positive value.")
+		return nil, Refuse(kerr.InvalidPartitions, "Number of partitions was set to an invalid non-positive value.")
 	}
 	if partitions > maxPartitions {
-		return nil, refuse(kerr.InvalidPartitions, "Number of partitions %d exceeds %d, the most that can be made at a time.", partitions, maxPartitions)
+		return nil, Refuse(kerr.InvalidPartitions, "Number of partitions %d exceeds %d, the most that can be made at a time.", partitions, maxPartitions)
 	}
 	if factor < 1 {
-		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0, or -1 to use the default value.")
+		return nil, Refuse(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0, or -1 to use the default value.")
 	}
 	return p.place(0, int(partitions), int(factor))
 }
@@ -106,16 +106,16 @@ func brokerInt(layers config.Layers, name string) int32 {
 
 func manual(n NewTopic) ([][]int32, error) {
 	if n.NumPartitions != -1 {
-		return nil, refuse(kerr.InvalidRequest, "A manual partition assignment was specified, but numPartitions was not set to -1.")
+		return nil, Refuse(kerr.InvalidRequest, "A manual partition assignment was specified, but numPartitions was not set to -1.")
 	}
 	if n.ReplicationFactor != -1 {
-		return nil, refuse(kerr.InvalidRequest, "A manual partition assignment was specified, but replication factor was not set to -1.")
+		return nil, Refuse(kerr.InvalidRequest, "A manual partition assignment was specified, but replication factor was not set to -1.")
 	}
 	assignments := make([][]int32, len(n.Assignments))
 	for i := range assignments {
 		replicas, ok := n.Assignments[int32(i)]
 		if !ok || len(replicas) != len(n.Assignments[0]) {
-			return nil, refuse(kerr.InvalidReplicaAssignment, "Partitions should be a consecutive 0-based integer sequence, all with the same number of replicas.")
+			return nil, Refuse(kerr.InvalidReplicaAssignment, "Partitions should be a consecutive 0-based integer sequence, all with the same number of replicas.")
 		}
 		assignments[i] = replicas
 	}
@@ -127,22 +127,22 @@ func manual(n NewTopic) ([][]int32, error) {
 func (p *Planner) CreatePartitions(topic string, count int32, assignments [][]int32) (*CreatePartitions, error) {
 	t := p.Image.Topic(topic)
 	if t == nil {
-		return nil, refuse(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition.")
+		return nil, Refuse(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition.")
 	}
 	switch grow := count - t.NumPartitions; {
 	case grow == 0:
-		return nil, refuse(kerr.InvalidPartitions, "Topic already has %d partition(s).", t.NumPartitions)
+		return nil, Refuse(kerr.InvalidPartitions, "Topic already has %d partition(s).", t.NumPartitions)
 	case grow < 0:
-		return nil, refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", topic, t.NumPartitions, count)
+		return nil, Refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", topic, t.NumPartitions, count)
 	case grow > maxPartitions:
-		return nil, refuse(kerr.InvalidPartitions, "%d new partitions exceed %d, the most that can be made at a time.", grow, maxPartitions)
+		return nil, Refuse(kerr.InvalidPartitions, "%d new partitions exceed %d, the most that can be made at a time.", grow, maxPartitions)
 	case len(assignments) > 0 && len(assignments) != int(grow):
-		return nil, refuse(kerr.InvalidReplicaAssignment, "Attempted to add %d additional partition(s), but only %d assignment(s) were specified.", grow, len(assignments))
+		return nil, Refuse(kerr.InvalidReplicaAssignment, "Attempted to add %d additional partition(s), but only %d assignment(s) were specified.", grow, len(assignments))
 	}
 	factor := len(p.Image.Partition(t.ID, 0).Replicas)
 	for _, replicas := range assignments {
 		if len(replicas) != factor {
-			return nil, refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes a partition with %d replica(s), but this is not consistent with the topic's replication factor of %d.", len(replicas), factor)
+			return nil, Refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes a partition with %d replica(s), but this is not consistent with the topic's replication factor of %d.", len(replicas), factor)
 		}
 	}
 	if len(assignments) == 0 {
@@ -186,7 +186,7 @@ func (p *Planner) AlterConfig(t ResourceType, name string, changes []ConfigChang
 	seen := map[string]bool{}
 	for _, c := range changes {
 		if seen[c.Name] {
-			return nil, refuse(kerr.InvalidRequest, "Error due to duplicate config keys: %s", c.Name)
+			return nil, Refuse(kerr.InvalidRequest, "Error due to duplicate config keys: %s", c.Name)
 		}
 		seen[c.Name] = true
 		if err := p.change(entries, t, c); err != nil {
@@ -194,7 +194,7 @@ func (p *Planner) AlterConfig(t ResourceType, name string, changes []ConfigChang
 		}
 	}
 	if err := p.checkConfig(t, name, old, entries); err != nil {
-		return nil, refuse(kerr.InvalidConfig, "%s", err)
+		return nil, Refuse(kerr.InvalidConfig, "%s", err)
 	}
 	return &AlterConfig{Type: t, Name: name, Version: p.Image.ConfigVersion(t, name), Entries: entries}, nil
 }
@@ -203,7 +203,7 @@ func (p *Planner) resource(t ResourceType, name string) error {
 	switch t {
 	case ResourceTopic:
 		if p.Image.Topic(name) == nil {
-			return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", name)
+			return Refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", name)
 		}
 	case ResourceBroker:
 		if name == "" {
@@ -211,13 +211,13 @@ func (p *Planner) resource(t ResourceType, name string) error {
 		}
 		id, err := strconv.ParseInt(name, 10, 32)
 		if err != nil {
-			return refuse(kerr.InvalidRequest, "Unable to parse broker name as a base 10 number: %q", name)
+			return Refuse(kerr.InvalidRequest, "Unable to parse broker name as a base 10 number: %q", name)
 		}
 		if p.Image.Broker(int32(id)) == nil {
-			return refuse(kerr.BrokerIDNotRegistered, "No broker with id %d found.", id)
+			return Refuse(kerr.BrokerIDNotRegistered, "No broker with id %d found.", id)
 		}
 	default:
-		return refuse(kerr.InvalidRequest, "Unsupported resource type %d", t)
+		return Refuse(kerr.InvalidRequest, "Unsupported resource type %d", t)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (p *Planner) change(entries map[string]string, t ResourceType, c ConfigChan
 		return nil
 	}
 	if c.Value == nil {
-		return refuse(kerr.InvalidRequest, "Null value not supported for : %s", c.Name)
+		return Refuse(kerr.InvalidRequest, "Null value not supported for : %s", c.Name)
 	}
 	switch c.Op {
 	case OpSet:
@@ -247,7 +247,7 @@ func (p *Planner) change(entries map[string]string, t ResourceType, c ConfigChan
 		}
 		entries[c.Name] = strings.Join(list, ",")
 	default:
-		return refuse(kerr.InvalidRequest, "Unknown operation %d on %s", c.Op, c.Name)
+		return Refuse(kerr.InvalidRequest, "Unknown operation %d on %s", c.Op, c.Name)
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (p *Planner) list(entries map[string]string, t ResourceType, c ConfigChange
 	}
 	property, ok := config.Lookup(scope, c.Name)
 	if !ok || property.Type != config.List {
-		return nil, refuse(kerr.InvalidConfig, "Can't change key %s by appending or subtracting because its type is not LIST.", c.Name)
+		return nil, Refuse(kerr.InvalidConfig, "Can't change key %s by appending or subtracting because its type is not LIST.", c.Name)
 	}
 	if value, ok := entries[c.Name]; ok {
 		return split(value), nil

@@ -1,0 +1,385 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/varve-io/varve/controller/metadata"
+	"github.com/varve-io/varve/wire"
+)
+
+// Config says who a controller is and what it may use.
+type Config struct {
+	NodeID int32
+	Dir    string // of this node's quorum files; made if missing
+	// ClusterID is what the node's log directories say, else what the operator
+	// wants; "" for any.
+	ClusterID string
+	// Formatted says that the log directories belong to the cluster already:
+	// an empty Dir is then one that was wiped, and refused.
+	Formatted bool
+	// Voters are the entries of controller.quorum.voters; none, or this node
+	// alone, for a node that founds a cluster by itself.
+	Voters []Voter
+	// Address is host:port of the CONTROLLER listener, as other controllers
+	// reach it.
+	Address string
+	// Properties is the node's static configuration: defaults of new topics,
+	// and what their configuration is checked against.
+	Properties     map[string]string
+	SessionTimeout time.Duration // broker.session.timeout.ms; 9 s
+	WriteTimeout   time.Duration // varve.controller.write.timeout.ms; 5 s
+	// Dial reaches other controllers, and brokers to see whether they live.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// OnFailure is called once when a store failed or hung, or an entry could
+	// not be applied: the process must end. Run returns the same error, unless
+	// a hung disk keeps it.
+	OnFailure  func(error)
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Voter is an entry of controller.quorum.voters.
+type Voter struct {
+	ID      int32
+	Address string // host:port
+}
+
+const (
+	defaultSessionTimeout = 9 * time.Second
+	defaultWriteTimeout   = 5 * time.Second
+)
+
+// Controller is one node of the metadata quorum.
+type Controller struct {
+	cfg      Config
+	logger   *slog.Logger
+	member   member
+	machine  *machine
+	quorum   Quorum
+	streams  *streams
+	close    func() error // of the stores
+	metrics  *metrics
+	sessions *sessions
+	admin    chan adminRequest
+
+	reign    atomic.Pointer[reign]
+	why      atomic.Pointer[string] // not ready because
+	failure  chan error             // capacity 1
+	ending   sync.RWMutex           // held while life ends, so that nothing begins behind Run's back
+	inFlight sync.WaitGroup         // answers on their way
+	halt     context.CancelFunc     // of life
+	life     context.Context        // ends when Run ends
+}
+
+// reign is this node's time as the active controller: from the barrier in its
+// term on.
+type reign struct {
+	term  uint64
+	since time.Time
+}
+
+// New formats the directory or checks that it is this node's, and takes its
+// lock. It starts nothing; Run must follow, and gives the directory back.
+func New(cfg Config) (*Controller, error) {
+	cfg.defaults()
+	if others := cfg.otherVoters(); len(others) > 0 {
+		return nil, fmt.Errorf("controller.quorum.voters names %d other nodes: this version forms a quorum of one; list only node %d", len(others), cfg.NodeID)
+	}
+	m, err := openMember(cfg.Dir, member{clusterID: cfg.ClusterID, nodeID: cfg.NodeID, formed: cfg.Formatted})
+	if err != nil {
+		return nil, fmt.Errorf("open controller directory: %w", err)
+	}
+	hlog := raftLogger(cfg.Logger)
+	log, snapshots, err := openStores(cfg.Dir, hlog)
+	if err != nil {
+		return nil, fmt.Errorf("open controller directory: %w", err)
+	}
+	c := newController(cfg, m)
+	c.streams = newStreams(cfg.Address, cfg.dial)
+	connect := func() raft.Transport {
+		return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: c.streams, MaxPool: raftPool, Timeout: raftRPCTimeout, Logger: hlog})
+	}
+	guarded := &failClosed{log: log, stable: log, deadline: cfg.WriteTimeout, failed: c.fail, seconds: c.metrics.storeSeconds}
+	id := serverID(cfg.NodeID, m.memberID)
+	servers := []raft.Server{{ID: id, Address: raft.ServerAddress(cfg.Address)}}
+	q := newRaftQuorum(id, servers, c.machine, raftStores{log: guarded, stable: guarded, snapshots: snapshots}, connect, hlog)
+	guarded.halt = func() { q.stop() }
+	c.start(q)
+	c.close = func() error {
+		err := c.streams.Close()
+		if guarded.err() == nil { // a hung store would keep us
+			err = errors.Join(err, log.Close())
+		}
+		return err
+	}
+	return c, nil
+}
+
+const (
+	raftRPCTimeout = 5 * time.Second // of one exchange between controllers
+	raftPool       = 3               // idle connections to another one
+)
+
+func (cfg *Config) defaults() {
+	if cfg.SessionTimeout <= 0 {
+		cfg.SessionTimeout = defaultSessionTimeout
+	}
+	if cfg.WriteTimeout <= 0 {
+		cfg.WriteTimeout = defaultWriteTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Address == "" {
+		cfg.Address = fmt.Sprintf("node-%d", cfg.NodeID) // nobody will dial it
+	}
+}
+
+func (cfg *Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if cfg.Dial == nil {
+		return nil, errors.New("this controller was given no way to dial")
+	}
+	return cfg.Dial(ctx, network, addr)
+}
+
+func (cfg *Config) otherVoters() []Voter {
+	var others []Voter
+	for _, v := range cfg.Voters {
+		if v.ID != cfg.NodeID {
+			others = append(others, v)
+		}
+	}
+	return others
+}
+
+// newController makes a controller that lacks its quorum.
+func newController(cfg Config, m member) *Controller {
+	cfg.defaults()
+	c := &Controller{
+		cfg:      cfg,
+		logger:   cfg.Logger,
+		member:   m,
+		sessions: newSessions(cfg.SessionTimeout),
+		admin:    make(chan adminRequest, maxAdminQueue),
+		failure:  make(chan error, 1),
+		close:    func() error { return nil },
+	}
+	c.life, c.halt = context.WithCancel(context.Background())
+	c.machine = newMachine(c.fail)
+	c.metrics = newMetrics(cfg.Registerer, c)
+	return c
+}
+
+// start gives it its quorum.
+func (c *Controller) start(q Quorum) {
+	c.quorum = q
+	c.notReady("the metadata quorum has not started")
+}
+
+// fail is called, from any goroutine, with what makes it impossible to go on.
+func (c *Controller) fail(err error) {
+	select {
+	case c.failure <- err:
+	default:
+		return // one is enough
+	}
+	c.logger.Error("the controller cannot go on: the process must end", "err", err)
+	c.notReady(err.Error())
+	c.reign.Store(nil)
+	if c.cfg.OnFailure != nil {
+		c.cfg.OnFailure(err)
+	}
+}
+
+// Run takes part in the quorum until ctx ends or something fails for good, and
+// returns when all has ended and the directory is given back.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	quorum := make(chan error, 1)
+	wg.Go(func() { quorum <- c.quorum.Run(ctx) })
+	wg.Go(func() { c.lead(ctx) })
+	wg.Go(func() { c.administer(ctx) })
+	wg.Go(func() { c.watch(ctx) })
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-c.failure:
+	case err = <-quorum:
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the metadata quorum ended by itself")
+		}
+	}
+	cancel()
+	c.reign.Store(nil)
+	c.ending.Lock()
+	c.halt()
+	c.ending.Unlock()
+	wg.Wait()
+	c.machine.feed.close()
+	c.inFlight.Wait()
+	c.metrics.unregister()
+	if cerr := c.close(); err == nil && cerr != nil {
+		err = fmt.Errorf("close controller: %w", cerr)
+	}
+	return err
+}
+
+// lead follows the quorum's leadership: this node reigns from the barrier in
+// its term on, since before it the image may lack what was committed.
+func (c *Controller) lead(ctx context.Context) {
+	retry := time.NewTimer(math.MaxInt64)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.quorum.Changed():
+		case <-retry.C:
+		}
+		leads, term := c.quorum.Leading()
+		if r := c.reign.Load(); r != nil && leads && r.term == term {
+			continue
+		}
+		c.reign.Store(nil)
+		if !leads {
+			c.notReady("waiting for the metadata quorum to elect a leader")
+			if leader := c.quorum.Leader(); leader >= 0 && leader != c.cfg.NodeID {
+				c.why.Store(nil)
+			}
+			continue
+		}
+		if err := c.ascend(ctx, term); err != nil && ctx.Err() == nil {
+			c.logger.Warn("not yet active", "term", term, "err", err)
+			retry.Reset(reignRetry)
+		}
+	}
+}
+
+const (
+	reignRetry     = 50 * time.Millisecond
+	barrierTimeout = 10 * time.Second
+)
+
+// ascend makes this node the active controller of a term.
+func (c *Controller) ascend(ctx context.Context, term uint64) error {
+	c.notReady("the new leader has not caught up with what was committed")
+	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	defer cancel()
+	if err := c.quorum.Barrier(ctx); err != nil {
+		return fmt.Errorf("barrier: %w", err)
+	}
+	if leads, now := c.quorum.Leading(); !leads || now != term {
+		return ErrNotLeader
+	}
+	if err := c.form(ctx); err != nil {
+		return err
+	}
+	r := &reign{term: term, since: time.Now()}
+	c.sessions.reset(c.Image(), r.since)
+	c.reign.Store(r)
+	c.why.Store(nil)
+	c.logger.Info("active controller", "term", term, "index", c.Image().Index())
+	return nil
+}
+
+// form commits the first entry of a new cluster, and notes in the directory
+// that there is one.
+func (c *Controller) form(ctx context.Context) error {
+	if id := c.Image().ClusterID(); id == "" {
+		first := &metadata.FormCluster{ClusterID: c.member.clusterID, Features: []metadata.Feature{{Name: metadata.MetadataFeature, Level: metadata.MetadataVersion}}}
+		if _, err := c.propose(ctx, first); err != nil {
+			return fmt.Errorf("form the cluster: %w", err)
+		}
+	}
+	if id := c.Image().ClusterID(); id != c.member.clusterID {
+		err := fmt.Errorf("%w: its log is of cluster %s, its %s of %s", ErrForeign, id, memberFile, c.member.clusterID)
+		c.fail(err)
+		return err
+	}
+	if c.member.formed || c.cfg.Dir == "" {
+		return nil
+	}
+	m := c.member
+	m.formed = true
+	if err := m.write(c.cfg.Dir); err != nil {
+		return fmt.Errorf("write %s: %w", memberFile, err)
+	}
+	c.member.formed = true
+	return nil
+}
+
+// propose commits commands in one entry and returns their results, in order.
+// The error is ErrNotLeader or ErrUnknown.
+func (c *Controller) propose(ctx context.Context, cmds ...metadata.Command) (applied, error) {
+	return c.await(ctx, c.begin(cmds...))
+}
+
+// begin proposes commands; they are in the log in the order of the calls.
+func (c *Controller) begin(cmds ...metadata.Command) Proposal {
+	c.metrics.proposals.Inc()
+	return c.quorum.Propose(metadata.EncodeEntry(metadata.Entry{TimeMs: time.Now().UnixMilli(), Commands: cmds}))
+}
+
+func (c *Controller) await(ctx context.Context, p Proposal) (applied, error) {
+	index, result, err := p.Wait(ctx)
+	if err != nil {
+		c.metrics.refused(err)
+		return applied{}, err
+	}
+	out := result.(applied)
+	out.index = index
+	return out, nil
+}
+
+func (c *Controller) notReady(why string) { c.why.Store(&why) }
+
+// Ready returns nil if metadata can be read and changed through this node or
+// the leader that it knows; else the reason.
+func (c *Controller) Ready() error {
+	if why := c.why.Load(); why != nil {
+		return errors.New(*why)
+	}
+	return nil
+}
+
+// Image is the metadata as of the last entry applied on this node.
+func (c *Controller) Image() *metadata.Image { return c.machine.image.Load() }
+
+// ClusterID is known from New on.
+func (c *Controller) ClusterID() string { return c.member.clusterID }
+
+// Identity is what ApiVersions checks clients' ideas against (KIP-1242).
+func (c *Controller) Identity() (clusterID string, nodeID int32) {
+	return c.member.clusterID, c.cfg.NodeID
+}
+
+// Features is what ApiVersions tells about features.
+func (c *Controller) Features() wire.Features {
+	img := c.Image()
+	f := wire.Features{
+		Supported:      []wire.FeatureRange{{Name: metadata.MetadataFeature, Min: metadata.MetadataVersionMin, Max: metadata.MetadataVersion}},
+		FinalizedEpoch: int64(img.Index()),
+	}
+	for level := range img.Features() {
+		f.Finalized = append(f.Finalized, wire.FeatureRange{Name: level.Name, Min: level.Level, Max: level.Level})
+	}
+	return f
+}
+
+// Preface takes over a connection that began with wire.PrefaceMagic: it is
+// another controller's.
+func (c *Controller) Preface(nc net.Conn) bool { return c.streams != nil && c.streams.offer(nc) }

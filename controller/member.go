@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/varve-io/varve/wire"
+)
+
+// Reasons to refuse a directory; what they wrap them in says the way out.
+var (
+	// ErrForeign: the directory is another node's or another cluster's.
+	ErrForeign = errors.New("the controller's directory is not this node's")
+	// ErrWiped: the quorum's files are gone, although the node was a member.
+	ErrWiped = errors.New("the controller's directory was wiped")
+	// ErrLocked: another process uses the directory.
+	ErrLocked = errors.New("the controller's directory is in use by another process")
+)
+
+const (
+	memberFile   = "quorum.properties"
+	raftFile     = "raft.db"
+	snapshotsDir = "snapshots"
+	lockWait     = time.Second
+)
+
+// member is who a node is in its quorum, as quorum.properties says. Formed is
+// written once the cluster's first entry is committed: from then on an empty
+// log means that it was lost.
+type member struct {
+	clusterID string
+	nodeID    int32
+	memberID  string
+	formed    bool
+}
+
+// openMember reads the identity of a directory, or gives it one. want says who
+// the node is to be; its clusterID may be "" for any. want.formed says that the
+// node's log directories are of that cluster already.
+func openMember(dir string, want member) (member, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, memberFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return foundMember(dir, want)
+	}
+	if err != nil {
+		return member{}, err
+	}
+	m, err := parseMember(string(raw))
+	if err != nil {
+		return member{}, fmt.Errorf("%s: %w", filepath.Join(dir, memberFile), err)
+	}
+	switch _, err := os.Stat(filepath.Join(dir, raftFile)); {
+	case m.nodeID != want.nodeID:
+		return member{}, fmt.Errorf("%w: %s belongs to node %d, this is node %d: set node.id=%d or another metadata.log.dir", ErrForeign, dir, m.nodeID, want.nodeID, m.nodeID)
+	case want.clusterID != "" && m.clusterID != want.clusterID:
+		return member{}, fmt.Errorf("%w: %s belongs to cluster %s, but this node is to be of cluster %s: bring back the directories that belong together", ErrForeign, dir, m.clusterID, want.clusterID)
+	case m.formed && errors.Is(err, fs.ErrNotExist):
+		return member{}, fmt.Errorf("%w: %s names a member of cluster %s, but %s is missing: restore it, or see \"varve recover\"; in a quorum of several, \"varve cluster controllers replace\"",
+			ErrWiped, filepath.Join(dir, memberFile), m.clusterID, raftFile)
+	}
+	return m, nil
+}
+
+func foundMember(dir string, want member) (member, error) {
+	if want.formed {
+		return member{}, fmt.Errorf("%w: %s is empty, but the log directories of node %d belong to cluster %s: restore it, or see \"varve recover\"; in a quorum of several, \"varve cluster controllers replace\"",
+			ErrWiped, dir, want.nodeID, want.clusterID)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return member{}, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, raftFile)); err == nil {
+		return member{}, fmt.Errorf("%w: %s holds a log but no %s: restore that file", ErrForeign, dir, memberFile)
+	}
+	m := member{clusterID: want.clusterID, nodeID: want.nodeID, memberID: wire.NewUUID().String()}
+	if m.clusterID == "" {
+		m.clusterID = wire.NewUUID().String()
+	}
+	return m, m.write(dir)
+}
+
+// write puts the file in place as a whole: whoever reads it sees the old one
+// or the new one.
+func (m member) write(dir string) error {
+	text := fmt.Sprintf("version=1\ncluster.id=%s\nnode.id=%d\nmember.id=%s\nformed=%v\n", m.clusterID, m.nodeID, m.memberID, m.formed)
+	name := filepath.Join(dir, memberFile)
+	f, err := os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(name+".tmp", name); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func parseMember(text string) (member, error) {
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		k, v, _ := strings.Cut(line, "=")
+		values[strings.TrimSpace(k)] = strings.TrimSpace(v)
+	}
+	node, err := strconv.ParseInt(values["node.id"], 10, 32)
+	if err != nil || values["version"] != "1" || values["cluster.id"] == "" || values["member.id"] == "" {
+		return member{}, errors.New("not a quorum.properties of version 1")
+	}
+	return member{clusterID: values["cluster.id"], nodeID: int32(node), memberID: values["member.id"], formed: values["formed"] == "true"}, nil
+}
+
+// openStores opens what the quorum keeps in dir; the log's lock keeps a second
+// process out.
+func openStores(dir string, logger hclog.Logger) (*raftboltdb.BoltStore, raft.SnapshotStore, error) {
+	options := *bbolt.DefaultOptions
+	options.Timeout = lockWait
+	options.NoFreelistSync = true // a burst of entries would leave a long freelist to be written with every commit
+	options.FreelistType = bbolt.FreelistMapType
+	log, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, raftFile), BoltOptions: &options})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, nil, fmt.Errorf("%w: %s: stop that process, or give this node a metadata.log.dir of its own", ErrLocked, dir)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("open %s: %w", filepath.Join(dir, raftFile), err)
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, logger)
+	if err != nil {
+		log.Close()
+		return nil, nil, fmt.Errorf("open %s: %w", filepath.Join(dir, snapshotsDir), err)
+	}
+	return log, snapshots, nil
+}

@@ -1,0 +1,282 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// How a quorum keeps time. A member that is alone has nobody to wait for.
+const (
+	raftTimeout       = 250 * time.Millisecond // heartbeat, election and lease
+	raftTimeoutAlone  = 20 * time.Millisecond
+	raftCommitTimeout = 5 * time.Millisecond // an idle follower learns of a commit after that
+	raftEnqueue       = 2 * time.Second      // until a proposal has begun
+	raftPollOutcome   = 5 * time.Millisecond
+
+	snapshotInterval = time.Minute
+	snapshotEntries  = 8192  // entries after which a snapshot is due
+	trailingEntries  = 10240 // entries kept behind a snapshot, for followers
+	snapshotsKept    = 2
+)
+
+// raftQuorum is hashicorp/raft as a Quorum.
+type raftQuorum struct {
+	config  *raft.Config
+	servers []raft.Server // founding members; used only while there is no log
+	machine StateMachine
+	stores  raftStores
+	connect func() raft.Transport // called by Run
+
+	raft    *raft.Raft    // from ready on
+	ready   chan struct{} // closed when raft is set
+	changed chan struct{}
+
+	stopping sync.Once
+	stopped  raft.Future
+}
+
+// raftStores are what a member keeps on disk.
+type raftStores struct {
+	log       raft.LogStore
+	stable    raft.StableStore
+	snapshots raft.SnapshotStore
+}
+
+// serverID names a member: its node id, and the UUID of its directory, so
+// that a node with a new disk is another member (KIP-853).
+func serverID(node int32, member string) raft.ServerID {
+	return raft.ServerID(strconv.Itoa(int(node)) + "@" + member)
+}
+
+func nodeOf(id raft.ServerID) int32 {
+	node, _, _ := strings.Cut(string(id), "@")
+	n, err := strconv.ParseInt(node, 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int32(n)
+}
+
+func newRaftQuorum(id raft.ServerID, servers []raft.Server, m StateMachine, stores raftStores, connect func() raft.Transport, hlog hclog.Logger) *raftQuorum {
+	c := raft.DefaultConfig()
+	timeout := raftTimeout
+	if len(servers) == 1 {
+		timeout = raftTimeoutAlone
+	}
+	c.LocalID = id
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = timeout, timeout, timeout
+	c.CommitTimeout = raftCommitTimeout
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = snapshotInterval, snapshotEntries, trailingEntries
+	c.BatchApplyCh = true
+	c.NoLegacyTelemetry = true
+	c.Logger = hlog
+	return &raftQuorum{config: c, servers: servers, machine: m, stores: stores, connect: connect,
+		ready: make(chan struct{}), changed: make(chan struct{}, 1)}
+}
+
+// Run implements Quorum.
+func (q *raftQuorum) Run(ctx context.Context) error {
+	exists, err := raft.HasExistingState(q.stores.log, q.stores.stable, q.stores.snapshots)
+	if err != nil {
+		return fmt.Errorf("read the quorum's log: %w", err)
+	}
+	trans := q.connect()
+	if !exists {
+		if err := raft.BootstrapCluster(q.config, q.stores.log, q.stores.stable, q.stores.snapshots, trans, raft.Configuration{Servers: q.servers}); err != nil {
+			return fmt.Errorf("found the quorum: %w", err)
+		}
+	}
+	notify := make(chan bool, 16) // raft waits for it to be read
+	q.config.NotifyCh = notify
+	r, err := raft.NewRaft(q.config, raftMachine{q.machine}, q.stores.log, q.stores.stable, q.stores.snapshots, trans)
+	if err != nil {
+		return fmt.Errorf("start the quorum: %w", err)
+	}
+	q.raft = r
+	close(q.ready)
+	for {
+		select {
+		case <-notify:
+			q.signal()
+		case <-ctx.Done():
+			q.signal()
+			return q.stop().Error()
+		}
+	}
+}
+
+// stop ends the library's member: nothing is elected, voted or stored after it.
+// The future waits for its goroutines.
+func (q *raftQuorum) stop() raft.Future {
+	r := q.started()
+	if r == nil {
+		return nil
+	}
+	q.stopping.Do(func() { q.stopped = r.Shutdown() })
+	return q.stopped
+}
+
+func (q *raftQuorum) signal() {
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed implements Quorum.
+func (q *raftQuorum) Changed() <-chan struct{} { return q.changed }
+
+// started returns the library's member, nil before Run has made it.
+func (q *raftQuorum) started() *raft.Raft {
+	select {
+	case <-q.ready:
+		return q.raft
+	default:
+		return nil
+	}
+}
+
+// Leading implements Quorum.
+func (q *raftQuorum) Leading() (bool, uint64) {
+	r := q.started()
+	if r == nil {
+		return false, 0
+	}
+	term := r.CurrentTerm()
+	return r.State() == raft.Leader && r.CurrentTerm() == term, term
+}
+
+// Leader implements Quorum.
+func (q *raftQuorum) Leader() int32 {
+	if r := q.started(); r != nil {
+		if _, id := r.LeaderWithID(); id != "" {
+			return nodeOf(id)
+		}
+	}
+	return -1
+}
+
+// Barrier implements Quorum.
+func (q *raftQuorum) Barrier(ctx context.Context) error {
+	r := q.started()
+	if r == nil {
+		return ErrNotLeader
+	}
+	_, err := await(ctx, r.Barrier(raftEnqueue))
+	return err
+}
+
+// await waits for a future, or for ctx.
+func await(ctx context.Context, f raft.Future) (ended bool, err error) {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }() // ends at the latest with the term
+	select {
+	case err := <-done:
+		return true, err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// Propose implements Quorum.
+func (q *raftQuorum) Propose(entry []byte) Proposal {
+	r := q.started()
+	if r == nil {
+		return refusedProposal{}
+	}
+	return &raftProposal{q: q, entry: entry, future: r.Apply(entry, raftEnqueue)}
+}
+
+type refusedProposal struct{}
+
+func (refusedProposal) Wait(context.Context) (uint64, any, error) { return 0, nil, ErrNotLeader }
+
+type raftProposal struct {
+	q      *raftQuorum
+	entry  []byte
+	future raft.ApplyFuture
+}
+
+// Wait implements Proposal.
+func (p *raftProposal) Wait(ctx context.Context) (uint64, any, error) {
+	ended, err := await(ctx, p.future)
+	switch {
+	case !ended:
+		return 0, nil, fmt.Errorf("%w: %w", ErrUnknown, err)
+	case err == nil:
+		return p.future.Index(), p.future.Response(), nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrAbortedByRestore), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return 0, nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+	return p.resolve(ctx, err)
+}
+
+// resolve finds out what became of an entry whose leader lost its office
+// (raft.ErrLeadershipLost and the like). Once the log is committed up to the
+// entry's index, what stands there tells: ours or another.
+func (p *raftProposal) resolve(ctx context.Context, cause error) (uint64, any, error) {
+	unknown := fmt.Errorf("%w: %w", ErrUnknown, cause)
+	submitted, ok := p.future.(interface{ Index() uint64 })
+	if !ok || submitted.Index() == 0 {
+		return 0, nil, unknown
+	}
+	index := submitted.Index()
+	ticker := time.NewTicker(raftPollOutcome)
+	defer ticker.Stop()
+	for {
+		if p.q.raft.CommitIndex() >= index {
+			var at raft.Log
+			if err := p.q.stores.log.GetLog(index, &at); err != nil {
+				return 0, nil, unknown // behind a snapshot already
+			}
+			if at.Type != raft.LogCommand || !bytes.Equal(at.Data, p.entry) {
+				return 0, nil, fmt.Errorf("%w: %w", ErrNotLeader, cause)
+			}
+			if result, ok := p.q.machine.Result(index); ok {
+				return index, result, nil
+			}
+		}
+		if p.q.raft.State() == raft.Shutdown {
+			return 0, nil, unknown
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return 0, nil, unknown
+		}
+	}
+}
+
+// raftMachine is a StateMachine as the library wants it.
+type raftMachine struct{ m StateMachine }
+
+func (f raftMachine) Apply(l *raft.Log) any { return f.m.Apply(l.Index, l.Term, l.Data) }
+
+func (f raftMachine) Snapshot() (raft.FSMSnapshot, error) { return raftSnapshot(f.m.Snapshot()), nil }
+
+func (f raftMachine) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	return f.m.Restore(r)
+}
+
+type raftSnapshot func(io.Writer) error
+
+func (s raftSnapshot) Persist(sink raft.SnapshotSink) error {
+	if err := s(sink); err != nil {
+		sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+func (raftSnapshot) Release() {}
