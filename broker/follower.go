@@ -1,0 +1,268 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/varve-io/varve/controller/metadata"
+	"github.com/varve-io/varve/wire"
+)
+
+// FollowerConfig says who the broker is and where the controllers are.
+type FollowerConfig struct {
+	NodeID    int32
+	ClusterID string
+	Rack      string
+	Listeners []Listener  // of clients, as advertised
+	Dirs      []wire.UUID // ids of the log directories
+	// PreviousEpoch is the broker epoch of a life that ended with a clean shutdown (KIP-966), -1: none.
+	PreviousEpoch int64
+	Controllers   func() []string // host:port of controller listeners
+	Dial          func(ctx context.Context, network, addr string) (net.Conn, error)
+	TLS           *tls.Config
+
+	HeartbeatInterval time.Duration // broker.heartbeat.interval.ms; 2 s
+	RequestTimeout    time.Duration // of whatever is asked of the controller; 10 s
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Listener is where clients reach the broker.
+type Listener struct {
+	Name     string
+	Protocol string // PLAINTEXT, SSL, ...
+	Host     string
+	Port     int32
+}
+
+// Follower is the broker's side of the controller's listener.
+//
+// It holds the metadata image that the broker acts on. A new image is first
+// given to the partitions and then published, so that whoever waited for it,
+// say to see a topic that he created, finds its partitions in place.
+type Follower struct {
+	cfg         FollowerConfig
+	incarnation wire.UUID
+	log         *slog.Logger
+
+	metadata  *wire.Client // long polls
+	heartbeat *wire.Client // its connection's end is taken for our death
+	admin     *wire.Client // commands and forwarded requests
+
+	image     atomic.Pointer[metadata.Image]
+	epoch     atomic.Int64 // of the registration, -1 none
+	fenced    atomic.Bool
+	contact   atomic.Int64 // unix nanoseconds of the last good answer to FetchMetadata
+	committed atomic.Uint64
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced with every image
+
+	controllerEpoch int32 // highest seen; the metadata loop's alone
+}
+
+// NewFollower returns a follower; Broker.Run runs it.
+func NewFollower(cfg FollowerConfig) *Follower {
+	if cfg.HeartbeatInterval <= 0 {
+		cfg.HeartbeatInterval = 2 * time.Second
+	}
+	if cfg.RequestTimeout <= 0 {
+		cfg.RequestTimeout = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	f := &Follower{cfg: cfg, incarnation: wire.NewUUID(), log: cfg.Logger, changed: make(chan struct{})}
+	client := func(purpose string) *wire.Client {
+		return wire.NewClient(wire.ClientConfig{
+			Addrs:          cfg.Controllers,
+			Dial:           cfg.Dial,
+			TLS:            cfg.TLS,
+			ClientID:       fmt.Sprintf("broker-%d-%s", cfg.NodeID, purpose),
+			RequestTimeout: cfg.RequestTimeout,
+			Logger:         cfg.Logger,
+		})
+	}
+	f.metadata, f.heartbeat, f.admin = client("metadata"), client("heartbeat"), client("admin")
+	f.image.Store(metadata.New())
+	f.epoch.Store(-1)
+	f.fenced.Store(true)
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_broker_metadata_index", Help: "Index of the applied metadata image."},
+				func() float64 { return float64(f.Image().Index()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_broker_metadata_lag_entries", Help: "Committed metadata entries that are not applied here yet."},
+				func() float64 { return float64(max(int64(f.committed.Load())-int64(f.Image().Index()), 0)) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_broker_fenced", Help: "1 while the controller lets this broker lead nothing."},
+				func() float64 { return btof(f.fenced.Load()) }))
+	}
+	return f
+}
+
+func btof(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Image returns the last image that the partitions have applied. Never nil.
+func (f *Follower) Image() *metadata.Image { return f.image.Load() }
+
+// BrokerEpoch is that of the current registration, -1 before the first.
+func (f *Follower) BrokerEpoch() int64 { return f.epoch.Load() }
+
+// WaitImage returns an image at or after index.
+func (f *Follower) WaitImage(ctx context.Context, index uint64) (*metadata.Image, error) {
+	return f.waitFor(ctx, func(m *metadata.Image) bool { return m.Index() >= index })
+}
+
+// waitFor returns the first image that has what is wanted.
+func (f *Follower) waitFor(ctx context.Context, has func(*metadata.Image) bool) (*metadata.Image, error) {
+	for {
+		f.mu.Lock()
+		changed := f.changed
+		f.mu.Unlock()
+		if img := f.Image(); has(img) {
+			return img, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for metadata after index %d: %w", f.Image().Index(), ctx.Err())
+		}
+	}
+}
+
+func (f *Follower) publish(img *metadata.Image) {
+	f.image.Store(img)
+	f.mu.Lock()
+	close(f.changed)
+	f.changed = make(chan struct{})
+	f.mu.Unlock()
+}
+
+// maxPoll is how long a controller holds a request for metadata when nothing happens.
+const maxPoll = 2 * time.Second
+
+// Pauses after something failed, until it is tried again.
+const retryPause = 100 * time.Millisecond
+
+// follow fetches metadata until ctx ends. Each change goes to apply before it is published.
+func (f *Follower) follow(ctx context.Context, apply func(*metadata.Delta)) {
+	failing := false
+	for ctx.Err() == nil {
+		err := f.fetch(ctx, apply)
+		switch {
+		case err == nil:
+			if failing {
+				f.log.Info("following metadata again", "index", f.Image().Index())
+			}
+			failing = false
+		case ctx.Err() == nil:
+			if !failing {
+				f.log.Warn("metadata cannot be fetched", "err", err)
+			}
+			failing = true
+			f.metadata.Disconnect()
+			pause(ctx, retryPause)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// fetch asks once and applies the answer.
+func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error {
+	old := f.Image()
+	ctx, cancel := context.WithTimeout(ctx, maxPoll+f.cfg.RequestTimeout)
+	defer cancel()
+	r, err := f.metadata.Request(ctx, &wire.FetchMetadataRequest{
+		BrokerID: f.cfg.NodeID, BrokerEpoch: f.BrokerEpoch(), ClusterID: f.cfg.ClusterID,
+		Index: old.Index(), Term: old.Term(), MaxWaitMillis: int32(maxPoll.Milliseconds()),
+	})
+	if err != nil {
+		return err
+	}
+	resp := r.(*wire.FetchMetadataResponse)
+	if err := responseError(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return err
+	}
+	if resp.ControllerEpoch < f.controllerEpoch {
+		return fmt.Errorf("controller %d is of epoch %d, %d is known", resp.ControllerID, resp.ControllerEpoch, f.controllerEpoch)
+	}
+	f.controllerEpoch = resp.ControllerEpoch
+	next, delta, err := advance(old, resp)
+	if err != nil {
+		return err
+	}
+	f.committed.Store(max(resp.CommittedIndex, next.Index()))
+	f.contact.Store(time.Now().UnixNano())
+	if next != old {
+		if !delta.Empty() {
+			apply(delta)
+		}
+		f.publish(next)
+	}
+	return nil
+}
+
+// advance returns the image after a response and what differs.
+func advance(old *metadata.Image, resp *wire.FetchMetadataResponse) (*metadata.Image, *metadata.Delta, error) {
+	img := old
+	if resp.Snapshot != nil {
+		var err error
+		if img, err = metadata.DecodeSnapshot(bytes.NewReader(resp.Snapshot)); err != nil {
+			return nil, nil, fmt.Errorf("metadata snapshot at index %d: %w", resp.SnapshotIndex, err)
+		}
+	}
+	var all []metadata.Record
+	for _, e := range resp.Entries {
+		if e.PrevIndex != img.Index() {
+			return nil, nil, fmt.Errorf("metadata gap: entry %d follows %d, %d is applied", e.Index, e.PrevIndex, img.Index())
+		}
+		recs, err := metadata.DecodeRecords(e.Records)
+		if err != nil {
+			return nil, nil, fmt.Errorf("metadata entry %d: %w", e.Index, err)
+		}
+		img = img.Replay(recs, e.Index, e.Term)
+		all = append(all, recs...)
+	}
+	if resp.Snapshot != nil {
+		return img, metadata.Diff(old, img), nil
+	}
+	return img, metadata.NewDelta(old, img, all), nil
+}
+
+// responseError is nil for code 0, else wraps kerr's value.
+func responseError(code int16, message *string) error {
+	err := kerr.ErrorForCode(code)
+	if err != nil && message != nil {
+		return fmt.Errorf("%w: %s", err, *message)
+	}
+	return err
+}
+
+// close ends the connections to the controller.
+func (f *Follower) close() error {
+	return errors.Join(f.metadata.Close(), f.heartbeat.Close(), f.admin.Close())
+}
