@@ -17,7 +17,7 @@ type cut struct {
 // index and lie in chunks that are cached. False if that is not possible.
 func (l *lease) cutCached(req ReadRequest) (cut, bool) {
 	offset, from := l.x.at(l.x.floor(req.Offset))
-	if offset != req.Offset || !l.cached(from/l.m.cfg.ChunkBytes) {
+	if offset != req.Offset || !l.cached(l.m.chunkAt(l.x, from)) {
 		return cut{}, false
 	}
 	c := l.fit(from, req)
@@ -32,7 +32,7 @@ func (l *lease) cut(ctx context.Context, req ReadRequest) (cut, error) {
 	if err != nil {
 		return cut{}, err
 	}
-	if _, err := l.chunk(ctx, from/l.m.cfg.ChunkBytes); err != nil {
+	if _, err := l.chunk(ctx, l.m.chunkAt(l.x, from)); err != nil {
 		return cut{}, err
 	}
 	if c := l.fit(from, req); c.to > c.from {
@@ -69,7 +69,7 @@ func (l *lease) offsetAt(i int) int64 { offset, _ := l.x.at(i); return offset }
 
 // firstMissing pins the chunks of [from, to) and returns the first that is not cached.
 func (l *lease) firstMissing(from, to int64) (number int64, missing bool) {
-	for number = from / l.m.cfg.ChunkBytes; number*l.m.cfg.ChunkBytes < to; number++ {
+	for number = l.m.chunkAt(l.x, from); number <= l.m.chunkAt(l.x, to-1); number++ {
 		if !l.cached(number) {
 			return number, true
 		}
@@ -101,12 +101,12 @@ func (l *lease) count(ctx context.Context, from int64, req ReadRequest) (cut, er
 		}
 		c.to, c.next = pos+size, h.NextOffset()
 		// Go on only where the next header is at hand.
-		return c.to-c.from < int64(req.MaxBytes) && c.next < req.EndOffset && l.cached((c.to+record.HeaderSize-1)/l.m.cfg.ChunkBytes)
+		return c.to-c.from < int64(req.MaxBytes) && c.next < req.EndOffset && l.cached(l.m.chunkAt(l.x, c.to+record.HeaderSize-1))
 	})
 	if err != nil {
 		return cut{}, err
 	}
-	for number := c.from / l.m.cfg.ChunkBytes; number*l.m.cfg.ChunkBytes < c.to; number++ {
+	for number := l.m.chunkAt(l.x, from); c.to > from && number <= l.m.chunkAt(l.x, c.to-1); number++ {
 		if _, err := l.chunk(ctx, number); err != nil {
 			return cut{}, err
 		}
@@ -154,14 +154,14 @@ func (l *lease) walk(ctx context.Context, pos int64, fn func(pos int64, header r
 
 // fill reads what the chunk at pos has, up to len(buf); across the chunk's border only if a header lies there.
 func (l *lease) fill(ctx context.Context, buf []byte, pos int64) (int, error) {
-	inChunk := l.m.cfg.ChunkBytes - pos%l.m.cfg.ChunkBytes
-	n := min(int64(len(buf)), max(inChunk, record.HeaderSize), l.x.DataSize-pos)
+	at, size := l.m.chunkBounds(l.x, l.m.chunkAt(l.x, pos))
+	n := min(int64(len(buf)), max(at+size-pos, record.HeaderSize), l.x.DataSize-pos)
 	return int(n), l.readAt(ctx, buf[:n], pos)
 }
 
 // notBatch drops the chunk with the header that is none.
 func (l *lease) notBatch(pos int64) error {
-	if ch, ok := l.chunks[pos/l.m.cfg.ChunkBytes]; ok {
+	if ch, ok := l.chunks[l.m.chunkAt(l.x, pos)]; ok {
 		return l.spoiled(ch, errHeader)
 	}
 	return corrupt("%w at %d", errHeader, pos)

@@ -33,8 +33,8 @@ type fetch struct {
 
 	mu      sync.Mutex
 	urgent  bool
-	ticket  *ticket
-	trouble error // of the last attempt, while there is another to come
+	ticket  *ticket // taken when the fetch is made, so that fetches of a lane are admitted in that order
+	trouble error   // of the last attempt, while there is another to come
 }
 
 // fetches holds the downloads under way, one for each part.
@@ -43,12 +43,20 @@ type fetches struct {
 	m  map[fetchKey]*fetch
 }
 
+// want is what a fetch needs to be admitted.
+type want struct {
+	gate   *gate
+	bytes  int64
+	lane   lane
+	urgent bool
+}
+
 // fetch starts a download, or joins the one under way.
-func (m *Manager) fetch(key fetchKey, urgent bool, get func(ctx context.Context, f *fetch) error) *fetch {
+func (m *Manager) fetch(key fetchKey, w want, get func(ctx context.Context, f *fetch) error) *fetch {
 	m.fetches.mu.Lock()
 	f, ok := m.fetches.m[key]
 	if !ok {
-		f = &fetch{done: make(chan struct{}), urgent: urgent}
+		f = &fetch{done: make(chan struct{}), urgent: w.urgent, ticket: w.gate.enter(w.bytes, w.lane, w.urgent)}
 		if m.fetches.m == nil {
 			m.fetches.m = make(map[fetchKey]*fetch)
 		}
@@ -56,12 +64,13 @@ func (m *Manager) fetch(key fetchKey, urgent bool, get func(ctx context.Context,
 	}
 	m.fetches.mu.Unlock()
 	if ok {
-		if urgent {
+		if w.urgent {
 			f.hurry()
 		}
 		return f
 	}
 	finish := func(err error) {
+		f.leave()
 		m.fetches.mu.Lock()
 		delete(m.fetches.m, key)
 		m.fetches.mu.Unlock()
@@ -101,9 +110,7 @@ func (f *fetch) hurry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.urgent = true
-	if f.ticket != nil {
-		f.ticket.hurry()
-	}
+	f.ticket.hurry()
 }
 
 func (f *fetch) isUrgent() bool {
@@ -112,12 +119,26 @@ func (f *fetch) isUrgent() bool {
 	return f.urgent
 }
 
-// enter queues for memory, in the name of the partition.
-func (f *fetch) enter(g *gate, bytes int64, l lane) *ticket {
+// enter queues again, for other memory than was asked for when the fetch was made.
+func (f *fetch) enter(w want) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ticket = g.enter(bytes, l, f.urgent)
-	return f.ticket
+	f.ticket.leave()
+	f.ticket = w.gate.enter(w.bytes, w.lane, f.urgent)
+}
+
+func (f *fetch) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ticket.leave()
+}
+
+// admitted waits for the memory.
+func (f *fetch) admitted(ctx context.Context) error {
+	f.mu.Lock()
+	t := f.ticket
+	f.mu.Unlock()
+	return t.wait(ctx)
 }
 
 func (f *fetch) note(trouble error) {
@@ -135,13 +156,8 @@ const (
 )
 
 // download brings bytes [pos, pos+size) of an object and hands them to use, which verifies and keeps what it
-// needs: the slice is lent. Errors are those of this package, or ctx's.
+// needs: the slice is lent. The fetch has been admitted. Errors are those of this package, or ctx's.
 func (m *Manager) download(ctx context.Context, f *fetch, s *metadata.Segment, pos, size int64, use func(p []byte) error) error {
-	ticket := f.enter(m.gate, size, lane{s.TopicID, s.Partition})
-	defer ticket.leave()
-	if err := ticket.wait(ctx); err != nil {
-		return err
-	}
 	buf := buffers.get(size)
 	defer buffers.put(buf)
 	for attempt := 0; ; attempt++ {
@@ -207,74 +223,4 @@ func (m *Manager) getOnce(ctx context.Context, s *metadata.Segment, pos int64, b
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return err
-}
-
-// chunk returns a pinned chunk, from the cache or the store.
-func (m *Manager) chunk(ctx context.Context, s *metadata.Segment, x *Index, number int64) (*chunk, error) {
-	for range 3 { // it may be evicted between the download and the pin
-		if ch, ok := m.cache.pin(chunkKey{s.Object, number}); ok {
-			return m.sound(ch, x)
-		}
-		// A fetch that began as reading ahead gives up where there is no room; ours will wait.
-		if err := m.fetchChunk(s, number, x, true).wait(ctx); err != nil && !errors.Is(err, errNoRoom) {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("chunk %d of %s is evicted as soon as it is there: %w", number, m.name(s), errNoRoom)
-}
-
-// sound returns a pinned chunk if its file still holds what was written, or drops it.
-func (m *Manager) sound(ch *chunk, x *Index) (*chunk, error) {
-	if !ch.stale() {
-		return ch, nil
-	}
-	if err := ch.recheck(x); err != nil {
-		m.spoiled(ch, err)
-		return nil, errSpoiled
-	}
-	return ch, nil
-}
-
-// errSpoiled: a cache file changed on the local disk; it was dropped, and a second try will fetch it anew.
-var errSpoiled = fmt.Errorf("%w: its chunk in the local cache has changed", ErrCorrupt)
-
-// spoiled drops and unpins a chunk whose file is not what was written.
-func (m *Manager) spoiled(ch *chunk, err error) {
-	m.metrics.spoiled.Inc()
-	m.log.Warn("a file of the chunk cache has changed on the local disk, fetching it anew", "file", ch.file.Name(), "error", err)
-	m.cache.drop(ch)
-	ch.unpin()
-}
-
-// fetchChunk starts or joins the download of a chunk. x may be nil if it is not at hand.
-func (m *Manager) fetchChunk(s *metadata.Segment, number int64, x *Index, urgent bool) *fetch {
-	key := chunkKey{s.Object, number}
-	return m.fetch(fetchKey{s.Object, number}, urgent, func(ctx context.Context, f *fetch) error {
-		if x == nil {
-			x = m.indexes.get(s.Object)
-		}
-		if x == nil {
-			i := m.fetchIndex(s, f.isUrgent())
-			if err := i.wait(ctx); err != nil {
-				return err
-			}
-			x = i.index
-		}
-		pos := number * m.cfg.ChunkBytes
-		size := min(m.cfg.ChunkBytes, x.DataSize-pos)
-		if size <= 0 || m.cache.has(key) {
-			return nil // read ahead beyond the data, or brought with the index
-		}
-		room, err := m.cache.reserve(ctx, size, f.isUrgent())
-		if err != nil {
-			return err
-		}
-		defer room.cancel()
-		return m.download(ctx, f, s, pos, size, func(p []byte) error {
-			if err := x.verify(pos, p); err != nil {
-				return err
-			}
-			return room.fill(key, pos, p, !f.isUrgent())
-		})
-	})
 }

@@ -142,10 +142,15 @@ type hookStore struct {
 	gets int
 	size int64 // bytes of gets
 
-	onGet  func(ctx context.Context, name string, off int64, p []byte) (int, error, bool)
-	onPut  func(ctx context.Context, name string, r io.ReaderAt, size int64, opts objstore.PutOptions) (error, bool)
-	onHead func(name string) (objstore.Info, error, bool)
+	onGet  getHook
+	onPut  putHook
+	onHead func(name string) (objstore.Info, error)
 }
+
+type (
+	getHook func(ctx context.Context, name string, off int64, p []byte) (int, error)
+	putHook func(ctx context.Context, name string, r io.ReaderAt, size int64, opts objstore.PutOptions) error
+)
 
 func (s *hookStore) set(fn func(s *hookStore)) {
 	s.mu.Lock()
@@ -166,9 +171,7 @@ func (s *hookStore) Get(ctx context.Context, name string, off int64, p []byte) (
 	hook := s.onGet
 	s.mu.Unlock()
 	if hook != nil {
-		if n, err, ok := hook(ctx, name, off, p); ok {
-			return n, err
-		}
+		return hook(ctx, name, off, p)
 	}
 	return s.Store.Get(ctx, name, off, p)
 }
@@ -178,9 +181,7 @@ func (s *hookStore) Put(ctx context.Context, name string, r io.ReaderAt, size in
 	hook := s.onPut
 	s.mu.Unlock()
 	if hook != nil {
-		if err, ok := hook(ctx, name, r, size, opts); ok {
-			return err
-		}
+		return hook(ctx, name, r, size, opts)
 	}
 	return s.Store.Put(ctx, name, r, size, opts)
 }
@@ -190,9 +191,7 @@ func (s *hookStore) Head(ctx context.Context, name string) (objstore.Info, error
 	hook := s.onHead
 	s.mu.Unlock()
 	if hook != nil {
-		if info, err, ok := hook(name); ok {
-			return info, err
-		}
+		return hook(name)
 	}
 	return s.Store.Head(ctx, name)
 }
@@ -220,7 +219,7 @@ type rig struct {
 // newRig starts a manager over a store in memory; small chunks make borders frequent.
 func newRig(t testing.TB, change ...func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, ctl: newController(t), store: &hookStore{Store: mem.New()}, fs: vfs.NewMem(), rng: rand.New(rand.NewPCG(11, 12))}
+	r := &rig{t: t, ctl: newController(t), store: &hookStore{Store: mem.New()}, fs: vfs.NewMem(), rng: newRand()}
 	r.start(change...)
 	return r
 }
@@ -384,3 +383,5 @@ func same(t testing.TB, got, want []byte) {
 }
 
 var errLost = errors.New("connection lost")
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(11, 12)) }

@@ -49,6 +49,7 @@ func (ic *indexCache) get(object wire.UUID) *Index {
 func (ic *indexCache) put(x *Index) {
 	if c := ic.c.Load(); c != nil {
 		c.Set(string(x.Object[:]), x, x.cost())
+		c.Wait() // so that whoever asks next finds it, if it was admitted
 	}
 }
 
@@ -67,46 +68,71 @@ func (m *Manager) index(ctx context.Context, s *metadata.Segment) (*Index, error
 // fetchIndex starts or joins the download of an index. A small object is brought as a whole: its only chunk
 // enters the cache too.
 func (m *Manager) fetchIndex(s *metadata.Segment, urgent bool) *fetch {
-	return m.fetch(fetchKey{s.Object, indexPart}, urgent, func(ctx context.Context, f *fetch) error {
-		size := min(tailGuess(s.Size), s.Size)
-		var room *room
-		if s.Size <= m.cfg.ChunkBytes {
-			if r, err := m.cache.reserve(ctx, s.Size, false); err == nil {
-				room, size = r, s.Size
-				defer r.cancel()
+	w := want{m.indexGate, tailGuess(s.Size), lane{s.TopicID, s.Partition}, urgent}
+	if m.small(s) {
+		w.gate, w.bytes = m.gate, s.Size
+	}
+	return m.fetch(fetchKey{s.Object, indexPart}, w, func(ctx context.Context, f *fetch) error {
+		x := m.indexes.get(s.Object) // whoever asked may have looked before another fetch ended
+		if x == nil {
+			var err error
+			if x, err = m.getIndex(ctx, f, s, w.bytes); err != nil {
+				return err
 			}
+			m.indexes.put(x)
 		}
-		for {
-			x, err := m.getIndex(ctx, f, s, size, room)
-			if more := (*needMore)(nil); errors.As(err, &more) && s.Size-more.pos > size && s.Size-more.pos <= maxTailSize {
-				size = s.Size - more.pos
-				continue
-			}
-			if err == nil {
-				f.index = x
-				m.indexes.put(x)
-			}
-			return err
-		}
+		f.index = x
+		return nil
 	})
 }
 
-// getIndex downloads the last size bytes of the object and decodes them.
-func (m *Manager) getIndex(ctx context.Context, f *fetch, s *metadata.Segment, size int64, room *room) (x *Index, err error) {
-	err = m.download(ctx, f, s, s.Size-size, size, func(p []byte) error {
-		if x, err = decodeIndex(tail{p: p, pos: s.Size - size}); err != nil {
+// getIndex downloads the index, all of a small object if there is room for its data.
+func (m *Manager) getIndex(ctx context.Context, f *fetch, s *metadata.Segment, size int64) (x *Index, err error) {
+	if err := f.admitted(ctx); err != nil {
+		return nil, err
+	}
+	var r *room
+	if size == s.Size {
+		if r, err = m.cache.reserve(ctx, size, false); err != nil {
+			size = tailGuess(size)
+		} else {
+			defer r.cancel()
+		}
+	}
+	err = m.downloadTail(ctx, f, s, size, func(t tail) error {
+		if x, err = decodeIndex(t); err != nil {
 			return err
 		}
-		if err = x.belongs(s, m.cfg.ClusterID); err != nil || room == nil {
+		if err := x.belongs(s, m.cfg.ClusterID); err != nil || r == nil || t.pos > 0 {
 			return err
 		}
-		data := p[:x.DataSize]
-		if err = x.verify(0, data); err != nil {
+		data := t.p[:x.DataSize]
+		if err := x.verify(0, data); err != nil {
 			return err
 		}
-		return room.fill(chunkKey{s.Object, 0}, 0, data, !f.isUrgent())
+		return r.fill(chunkKey{s.Object, 0}, 0, data, !f.isUrgent())
 	})
 	return x, err
+}
+
+// downloadTail brings the last size bytes of an object, or more if use needs more. The fetch has been admitted for size.
+func (m *Manager) downloadTail(ctx context.Context, f *fetch, s *metadata.Segment, size int64, use func(tail) error) error {
+	for {
+		pos := s.Size - size
+		err := m.download(ctx, f, s, pos, size, func(p []byte) error { return use(tail{p: p, pos: pos}) })
+		var more *needMore
+		if !errors.As(err, &more) {
+			return err
+		}
+		if more.pos < 0 || more.pos >= pos || s.Size-more.pos > maxTailSize {
+			return corrupt("%s: its tail is said to begin at %d of %d", m.name(s), more.pos, s.Size)
+		}
+		size = s.Size - more.pos
+		f.enter(want{m.indexGate, size, lane{s.TopicID, s.Partition}, true})
+		if err := f.admitted(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // belongs compares an object with the row that led to it.

@@ -110,14 +110,16 @@ type Manager struct {
 
 	cache   *cache
 	indexes indexCache
-	gate    *gate
-	reads   pacer
-	uploads pacer
-	slots   chan struct{} // one for each upload under way
-	lookups chan struct{} // one for each time lookup that decompresses
-	health  health
-	fetches fetches
-	streams streams
+	gate    *gate // of downloads of data
+	// indexGate is of downloads of indexes alone: those of data may hold their memory while they wait for one.
+	indexGate *gate
+	reads     pacer
+	uploads   pacer
+	slots     chan struct{} // one for each upload under way
+	lookups   chan struct{} // one for each time lookup that decompresses
+	health    health
+	fetches   fetches
+	streams   streams
 
 	life context.Context // ends with Run; downloads live in it, not in the request that wanted them
 	end  context.CancelCauseFunc
@@ -129,6 +131,9 @@ type Manager struct {
 
 // maxLookups bounds the time lookups that decompress at a time.
 const maxLookups = 4
+
+// indexMemory bounds the bytes of indexes being downloaded.
+const indexMemory = 32 << 20
 
 // shutdownGrace bounds how long Run waits for downloads and uploads it has cancelled.
 const shutdownGrace = 5 * time.Second
@@ -145,7 +150,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, cache: cache,
-		gate:    newGate(cfg.MaxReadMemory),
+		gate: newGate(cfg.MaxReadMemory), indexGate: newGate(indexMemory),
 		reads:   pacer{rate: cfg.ReadRate},
 		uploads: pacer{rate: cfg.UploadRate},
 		slots:   make(chan struct{}, cfg.UploadConcurrency),

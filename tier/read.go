@@ -141,6 +141,9 @@ func (m *Manager) readOnce(ctx context.Context, img *metadata.Image, req ReadReq
 	}
 	x := m.knownIndex(s, req)
 	if x == nil {
+		if req.Offset == s.Base && m.sureChunks(s) > 0 {
+			m.fetchChunk(s, 0, nil, true) // no need to know the index first
+		}
 		if x, err = m.index(ctx, s); err != nil {
 			return ReadResult{}, err
 		}
@@ -224,7 +227,7 @@ func (l *lease) cached(number int64) bool {
 // readAt reads all of p at pos of the data, from as many chunks as that takes.
 func (l *lease) readAt(ctx context.Context, p []byte, pos int64) error {
 	for len(p) > 0 {
-		ch, err := l.chunk(ctx, pos/l.m.cfg.ChunkBytes)
+		ch, err := l.chunk(ctx, l.m.chunkAt(l.x, pos))
 		if err != nil {
 			return err
 		}
@@ -249,7 +252,7 @@ func (l *lease) spoiled(ch *chunk, err error) error {
 func (l *lease) ranges(c cut) []wire.FileRange {
 	var ranges []wire.FileRange
 	for pos := c.from; pos < c.to; {
-		number := pos / l.m.cfg.ChunkBytes
+		number := l.m.chunkAt(l.x, pos)
 		ch := l.chunks[number]
 		delete(l.chunks, number)
 		n := min(c.to, ch.pos+ch.size) - pos

@@ -2,7 +2,6 @@ package tier
 
 import (
 	"context"
-	"errors"
 
 	"github.com/varve-io/varve/controller/metadata"
 	"github.com/varve-io/varve/wire"
@@ -34,26 +33,23 @@ func (m *Manager) LoadState(ctx context.Context, topicID wire.UUID, partition in
 }
 
 func (m *Manager) loadState(ctx context.Context, s *metadata.Segment) (st State, err error) {
-	f := &fetch{urgent: true}
 	size := tailGuess(s.Size)
-	for {
-		err := m.download(ctx, f, s, s.Size-size, size, func(p []byte) error {
-			end := tail{p: p, pos: s.Size - size}
-			x, err := decodeIndex(end)
-			if err != nil {
-				return err
-			}
-			if err := x.belongs(s, m.cfg.ClusterID); err != nil {
-				return err
-			}
-			st = State{End: x.End, Epochs: x.epochs}
-			st.Producers, err = decodeProducers(end)
-			return err
-		})
-		if more := (*needMore)(nil); errors.As(err, &more) && s.Size-more.pos > size && s.Size-more.pos <= maxTailSize {
-			size = s.Size - more.pos
-			continue
-		}
+	f := &fetch{urgent: true, ticket: m.indexGate.enter(size, lane{s.TopicID, s.Partition}, true)}
+	defer f.leave()
+	if err := f.admitted(ctx); err != nil {
 		return st, err
 	}
+	err = m.downloadTail(ctx, f, s, size, func(t tail) error {
+		x, err := decodeIndex(t)
+		if err != nil {
+			return err
+		}
+		if err := x.belongs(s, m.cfg.ClusterID); err != nil {
+			return err
+		}
+		st = State{End: x.End, Epochs: x.epochs}
+		st.Producers, err = decodeProducers(t)
+		return err
+	})
+	return st, err
 }

@@ -131,19 +131,15 @@ func (m *Manager) readAhead(img *metadata.Image, s *metadata.Segment, x *Index, 
 
 // aheadIn fetches chunks of one segment and returns what is left of the window.
 func (m *Manager) aheadIn(s *metadata.Segment, x *Index, pos, window int64) int64 {
-	dataSize := s.Size - tailGuess(s.Size) // not more than there is; what is missed will be asked for
-	switch {
-	case x != nil:
-		dataSize = x.DataSize
-	case m.busy():
+	count := m.sureChunks(s)
+	if x != nil {
+		count = m.chunks(x.DataSize)
+	} else if m.busy() {
 		return 0
-	default:
-		m.fetchIndex(s, false)
-		if s.Size <= m.cfg.ChunkBytes {
-			return window - s.Size // it comes with the index
-		}
+	} else if m.fetchIndex(s, false); m.small(s) {
+		return window - s.Size // its data comes with the index
 	}
-	for number := pos / m.cfg.ChunkBytes; number*m.cfg.ChunkBytes < dataSize; number++ {
+	for number := pos / m.cfg.ChunkBytes; number < count; number++ {
 		if window <= 0 || m.busy() {
 			return 0
 		}
