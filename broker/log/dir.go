@@ -142,7 +142,7 @@ func inspectBare(fsys vfs.FS, dir string) error {
 // ErrUnformatted, ErrKafkaDir, ErrOtherCluster, ErrOtherNode or ErrFormat.
 func OpenDir(o DirOptions) (*Dir, error) {
 	if o.Format {
-		if err := o.FS.MkdirAll(o.Path); err != nil {
+		if err := makeDir(o.FS, o.Path); err != nil {
 			return nil, fmt.Errorf("log directory %s: %w", o.Path, err)
 		}
 	} else if _, err := o.FS.Stat(o.Path); errors.Is(err, fs.ErrNotExist) {

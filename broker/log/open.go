@@ -77,13 +77,7 @@ func (l *Log) open(o *Options) error {
 
 // openDirectory makes the directory, and makes sure that it is this topic's.
 func (l *Log) openDirectory() error {
-	_, err := l.fs.Stat(l.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = l.fs.MkdirAll(l.dir); err == nil {
-			err = l.fs.SyncDir(path.Dir(l.dir))
-		}
-	}
-	if err != nil {
+	if err := makeDir(l.fs, l.dir); err != nil {
 		return err
 	}
 	id, err := readPartitionMetadata(l.fs, l.dir)
@@ -148,7 +142,10 @@ func (l *Log) begin(offset int64, files partitionFiles) error {
 		return err
 	}
 	l.segments = []*segment{s}
-	l.dirDirty.Store(true)
+	// Later segments may vanish with a power loss, then the log ends before them; but not the first one alone.
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return err
+	}
 	l.end.Store(offset)
 	l.synced.Store(offset)
 	l.localStart.Store(offset)

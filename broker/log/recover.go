@@ -187,10 +187,7 @@ func (r *recovery) finish(i int) error {
 // writeTxns makes the .txnindex hold exactly what was found.
 func (s *segment) writeTxns() error {
 	if len(s.txns.mem) == 0 {
-		if err := s.txns.fs.Remove(s.txns.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return removeIfThere(s.txns.fs, s.txns.name)
 	}
 	return vfs.WriteFileAtomic(s.txns.fs, s.txns.name, encodeTxnIndex(s.txns.mem))
 }

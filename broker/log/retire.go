@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"time"
 
+	"github.com/varve-io/varve/broker/log/vfs"
 	"github.com/varve-io/varve/wire"
+	"github.com/varve-io/varve/wire/record"
 )
 
 // retired is a segment that left the log. Its files stay open, and its bytes as they are, until the last reader has given its pin
@@ -66,46 +69,77 @@ func (l *Log) reap() {
 	default:
 		return
 	}
-	for {
-		l.mu.Lock()
-		if len(l.retired) == 0 || l.retired[0].seg.pins.Load() > 0 {
-			l.mu.Unlock()
-			return
+	if err := l.reapReady(l.ready()); err != nil {
+		l.metrics.backgroundErrs.Inc()
+		l.logger.Warn("segments not removed", "partition", l.tp.String(), "error", err)
+	}
+}
+
+// ready returns the oldest retired segments, up to the first that is still read.
+func (l *Log) ready() []retired {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	n := 0
+	for n < len(l.retired) && l.retired[n].seg.pins.Load() == 0 {
+		n++
+	}
+	return slices.Clone(l.retired[:n])
+}
+
+// reapReady removes retired segments, which are the oldest. The producer state that the rest begins with must be durable before.
+func (l *Log) reapReady(list []retired) error {
+	var err error
+	named := false
+	for _, r := range list {
+		if r.named {
+			named = true
+			err = errors.Join(err, l.ensureSnapshot(r.seg))
 		}
-		r := l.retired[0]
-		l.mu.Unlock()
-		if err := l.remove(r); err != nil {
+	}
+	if err == nil && named {
+		err = l.fs.SyncDir(l.dir)
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		if r.named {
+			if err := errors.Join(r.seg.remove(l.fs), removeIfThere(l.fs, l.path(r.seg.base, snapshotSuffix))); err != nil {
+				return err
+			}
+		}
+		if err := r.seg.close(); err != nil {
 			l.metrics.backgroundErrs.Inc()
-			l.logger.Warn("segment not removed", "partition", l.tp.String(), "segment", r.seg.base, "error", err)
-			return
 		}
 		l.mu.Lock()
 		l.retired = l.retired[1:]
 		l.mu.Unlock()
 	}
-}
-
-// remove takes the names of a retired segment off the disk, if they are its own, and closes its files.
-func (l *Log) remove(r retired) error {
-	if r.named {
-		if err := r.seg.remove(l.fs); err != nil {
-			return err
-		}
-		if err := l.fs.Remove(l.path(r.seg.base, snapshotSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := l.fs.SyncDir(l.dir); err != nil {
-			return err
-		}
-	}
-	if err := r.seg.close(); err != nil {
-		l.metrics.backgroundErrs.Inc()
-	}
 	return nil
 }
 
+// ensureSnapshot makes the producer snapshot at the end of a sealed segment durable, and writes it anew if it cannot be read.
+func (l *Log) ensureSnapshot(s *segment) error {
+	name := l.path(s.next, snapshotSuffix)
+	data, err := vfs.ReadFile(l.fs, name)
+	if err == nil {
+		_, err = decodeSnapshot(data, s.next)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrFormat) {
+		var entries []record.ProducerEntry
+		if entries, err = l.producersAtEnd(s); err == nil {
+			err = l.writeSnapshot(s.next, encodeSnapshot(entries))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return syncNamed(l.fs, name)
+}
+
 // SetLogStart raises the first offset of the partition over both tiers, to anywhere up to the end; lower ones are ignored. Records below
-// it cannot be read any more; local files go by DeleteLocalBefore. The error wraps ErrOffsetOutOfRange above the end.
+// it cannot be read any more; local files go by DeleteLocalBefore. Leader epochs below it are forgotten at the next Open, when
+// the new start is known to be durable. The error wraps ErrOffsetOutOfRange above the end.
 func (l *Log) SetLogStart(offset int64) error {
 	if end := l.EndOffset(); offset > end {
 		return fmt.Errorf("log start %d of %s, which ends at %d: %w", offset, l.tp, end, ErrOffsetOutOfRange)
@@ -116,9 +150,6 @@ func (l *Log) SetLogStart(offset int64) error {
 		return nil
 	}
 	l.logStart.Store(offset)
-	if l.epochs.truncateStart(offset) {
-		l.epochsDirty.Store(true)
-	}
 	l.storeUnstable()
 	return nil
 }

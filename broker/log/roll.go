@@ -84,7 +84,7 @@ func (l *Log) seal(s *segment) error {
 // an older one and the batches.
 func (l *Log) writeSnapshot(offset int64, data []byte) error {
 	name := l.path(offset, snapshotSuffix)
-	if err := l.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeIfThere(l.fs, name); err != nil {
 		return err
 	}
 	f, err := l.fs.Create(name)

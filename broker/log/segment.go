@@ -100,7 +100,7 @@ func newSegment(fsys vfs.FS, dir string, base int64, file vfs.File) *segment {
 // createSegment makes the files of an empty segment. A file of that name left over by a crash goes.
 func createSegment(fsys vfs.FS, dir string, base int64, jitterMs int64) (*segment, error) {
 	for _, suffix := range []string{logSuffix, offsetSuffix, timeSuffix, txnSuffix} {
-		if err := fsys.Remove(path.Join(dir, fileName(base, suffix))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeIfThere(fsys, path.Join(dir, fileName(base, suffix))); err != nil {
 			return nil, err
 		}
 	}
@@ -160,23 +160,31 @@ func (s *segment) addTimeEntry() {
 	}
 }
 
-// names are the files of the segment, the log last.
-func (s *segment) names() []string {
-	dir := path.Dir(s.offsets.name)
-	return []string{s.offsets.name, s.times.name, s.txns.name, path.Join(dir, fileName(s.base, logSuffix))}
-}
-
 // close gives all files back; the names stay.
 func (s *segment) close() error {
 	return errors.Join(s.offsets.close(), s.times.close(), s.txns.close(), s.file.Close())
 }
 
-// remove takes the names away; handles stay usable.
+// remove takes the names away, so that a crash leaves no log without its transaction index: the log first, durably, then what is
+// derived from it. Handles stay usable.
 func (s *segment) remove(fsys vfs.FS) error {
-	for _, name := range s.names() {
-		if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	dir := path.Dir(s.offsets.name)
+	if err := removeIfThere(fsys, path.Join(dir, fileName(s.base, logSuffix))); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return err
+	}
+	return s.removeDerived(fsys)
+}
+
+func (s *segment) removeDerived(fsys vfs.FS) error {
+	return errors.Join(removeIfThere(fsys, s.offsets.name), removeIfThere(fsys, s.times.name), removeIfThere(fsys, s.txns.name))
+}
+
+func removeIfThere(fsys vfs.FS, name string) error {
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

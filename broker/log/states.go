@@ -127,12 +127,10 @@ func (l *Log) loadRecentBatches() error {
 
 // complete takes over the batches of other, which ends with the one batch that p has.
 func (p *producer) complete(other *producer) {
-	if other == nil || p.n != 1 || other.n <= 1 || other.epoch != p.epoch || other.batches[other.n-1].LastOffset != p.batches[0].LastOffset {
+	if other == nil || p.n != 1 || other.n == 0 || other.epoch != p.epoch || other.batches[other.n-1].LastOffset != p.batches[0].LastOffset {
 		return
 	}
-	last := p.batches[0]
 	p.batches, p.n = other.batches, other.n
-	p.batches[p.n-1] = last
 }
 
 // part is a log of other segments, for computing the state at its end. The caller has the segments pinned or the turn.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"github.com/varve-io/varve/wire/record"
 )
@@ -53,7 +52,8 @@ func (l *Log) prepare(old *segment, offset int64) (*segment, error) {
 	return l.keep(old, pos)
 }
 
-// truncate puts the new file into the place of segment i and removes the later ones, newest first.
+// truncate puts the new file into the place of segment i and removes the later ones, newest first. What a crash leaves is the start of
+// the log; what is derived from it is built anew, for the recovery point is low.
 func (l *Log) truncate(kept *segment, i int) error {
 	next := kept.next
 	files, err := l.list()
@@ -94,7 +94,7 @@ func (l *Log) lowerRecoveryPoint(offset int64) error {
 // keep makes the new file with the first pos bytes of a segment, its indexes in memory.
 func (l *Log) keep(old *segment, pos int64) (*segment, error) {
 	name := l.path(old.base, logSuffix+keptSuffix)
-	if err := l.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeIfThere(l.fs, name); err != nil {
 		return nil, err
 	}
 	file, err := l.fs.Create(name)
@@ -144,12 +144,7 @@ func (s *segment) index(size int64, interval int, window []byte) error {
 
 // rename puts the new file into the place of the old. The indexes of the old go: those of an active segment are in memory.
 func (l *Log) rename(kept *segment) error {
-	for _, name := range []string{kept.offsets.name, kept.times.name} {
-		if err := l.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := kept.writeTxns(); err != nil {
+	if err := errors.Join(kept.removeDerived(l.fs), kept.writeTxns()); err != nil {
 		return err
 	}
 	return l.fs.Rename(l.path(kept.base, logSuffix+keptSuffix), l.path(kept.base, logSuffix))
@@ -161,7 +156,7 @@ func (l *Log) removeSnapshots(snapshots []int64, offset int64) error {
 		if at <= offset {
 			continue
 		}
-		if err := l.fs.Remove(l.path(at, snapshotSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeIfThere(l.fs, l.path(at, snapshotSuffix)); err != nil {
 			return err
 		}
 	}
@@ -243,11 +238,15 @@ func (l *Log) restart(offset int64, epochs []record.EpochStart, entries []record
 	if err := l.writeSnapshot(offset, encodeSnapshot(state.entries())); err != nil {
 		return err
 	}
+	// A segment that begins a log is worth nothing without the producer state that it begins with.
+	if err := errors.Join(syncNamed(l.fs, l.path(offset, snapshotSuffix)), l.fs.SyncDir(l.dir)); err != nil {
+		return err
+	}
 	s, err := createSegment(l.fs, l.dir, offset, l.config.Load().SegmentJitterMs)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(syncNamed(l.fs, l.path(offset, snapshotSuffix)), l.fs.SyncDir(l.dir)); err != nil {
+	if err := l.fs.SyncDir(l.dir); err != nil {
 		return err
 	}
 	l.publishRestart(s, offset, epochs, state)
