@@ -57,3 +57,6 @@ interop: build $(minio) ## clients and tools that were not made for Varve, again
 bench: build ## Varve beside Apache Kafka on this machine (BENCHARGS=-help lists the flags)
 	go build -trimpath -o bin/bench ./test/bench
 	bin/bench $(BENCHARGS)
+
+demo: build ## the main job on real input: write, offload, read back, compare (DEMOARGS=-h lists the flags)
+	go run ./test/demo -varve bin/varve $(DEMOARGS)

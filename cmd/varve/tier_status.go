@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,8 @@ type tierRow struct {
 	Remote     size   `col:"REMOTE"`
 	Segments   int    `col:"SEGMENTS"`
 	OnlyRemote int    `col:"ONLY-REMOTE,wide"`
-	Waiting    int64  `col:"WAITING,wide"` // records not yet in the store
+	Unuploaded string `col:"NOT-UPLOADED"` // age of the oldest record that is not in the store
+	Error      string `col:"ERROR,wide"`
 }
 
 func newTierStatus(a *app) *cobra.Command {
@@ -54,12 +56,9 @@ func (a *app) showTier(status admin.TierStatus) error {
 	a.showStore(status.Store)
 	var rows []tierRow
 	for _, p := range status.Partitions {
-		row := tierRow{p.Topic, p.Partition, p.Tiered, p.LogStart, p.LocalStart, p.RemoteEnd, p.End, size(p.LocalBytes), size(p.RemoteBytes), p.RemoteSegments, p.OnlyRemote, 0}
-		if p.Tiered {
-			row.Waiting = p.End - p.LogStart
-			if p.RemoteEnd != nil {
-				row.Waiting = p.End - max(*p.RemoteEnd, p.LogStart)
-			}
+		row := tierRow{p.Topic, p.Partition, p.Tiered, p.LogStart, p.LocalStart, p.RemoteEnd, p.End, size(p.LocalBytes), size(p.RemoteBytes), p.RemoteSegments, p.OnlyRemote, "", p.UploadError}
+		if p.UnuploadedMs > 0 {
+			row.Unuploaded = (time.Duration(p.UnuploadedMs) * time.Millisecond).Round(time.Second).String()
 		}
 		rows = append(rows, row)
 	}
