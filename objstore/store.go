@@ -9,11 +9,11 @@ import (
 // Limits of every store. The part sizes are measured: 16 MiB parts, four at a time, reach
 // what a single stream reaches on a fast link and double it at 30 ms of round trip.
 const (
-	PartThreshold   = 64 << 20 // an object of more bytes is sent in parts
-	PartSize        = 16 << 20 // bytes of one part, the last may be smaller
-	PartConcurrency = 4        // parts of one object under way at a time
-	MaxNameLen      = 1024     // bytes of a name, prefix included: S3's own limit
-	DeleteBatch     = 1000     // names in one request of DeleteMany: S3's own limit
+	PartSize        = 16 << 20                   // bytes of one part, the last may be smaller
+	PartConcurrency = 4                          // parts of one object under way at a time
+	PartThreshold   = PartConcurrency * PartSize // an object of more bytes is sent in parts
+	MaxNameLen      = 1024                       // bytes of a name, prefix included: S3's own limit
+	DeleteBatch     = 1000                       // names in one request of DeleteMany: S3's own limit
 )
 
 // Store is one bucket, or one prefix of a bucket. All methods may be called concurrently,

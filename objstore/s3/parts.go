@@ -28,7 +28,7 @@ const (
 func (s *Store) putParts(ctx context.Context, name string, r io.ReaderAt, size int64, opts objstore.PutOptions) error {
 	var err error
 	for range uploadRestarts {
-		u := &upload{store: s, name: name, src: &source{r: r, size: size}, opts: opts, partSize: partSize(size)}
+		u := &upload{store: s, name: name, src: &source{r: r, size: size}, opts: opts, partSize: s.partSize(size)}
 		err = u.run(ctx)
 		if code(err) != noSuchUpload {
 			return err
@@ -37,9 +37,9 @@ func (s *Store) putParts(ctx context.Context, name string, r io.ReaderAt, size i
 	return &objstore.Error{Op: "put", Name: name, Kind: objstore.ErrUnavailable, Err: err}
 }
 
-// partSize is PartSize, or more where the object would have too many parts.
-func partSize(size int64) int64 {
-	return max(objstore.PartSize, (size+maxParts-1)/maxParts)
+// partSize is as configured, or more where the object would have too many parts.
+func (s *Store) partSize(size int64) int64 {
+	return max(s.opts.PartSize, (size+maxParts-1)/maxParts)
 }
 
 // upload is one multipart upload.

@@ -29,7 +29,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.ReaderAt, size int64,
 		opts.IfAbsent = false
 	}
 	put := s.putWhole
-	if size > objstore.PartThreshold {
+	if size > s.opts.PartSize*objstore.PartConcurrency {
 		put = s.putParts
 	}
 	err := wrap(ctx, "put", name, put(ctx, name, r, size, opts))

@@ -73,7 +73,8 @@ type Options struct {
 	Timeout time.Duration
 	MinRate int64
 
-	Backoff objstore.Backoff // for one part of an object; zero = objstore.DefaultBackoff
+	PartSize int64            // bytes, at least S3's 5 MiB; an object of more than four is sent in parts. 0 = objstore.PartSize
+	Backoff  objstore.Backoff // for one part; zero = objstore.DefaultBackoff
 
 	TLS  *tls.Config                                                       // nil = the system's roots
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil = net.Dialer
@@ -153,6 +154,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MinRate <= 0 {
 		o.MinRate = DefaultMinRate
+	}
+	if o.PartSize <= 0 {
+		o.PartSize = objstore.PartSize
 	}
 	if o.Backoff.Attempts <= 0 {
 		o.Backoff = objstore.DefaultBackoff

@@ -42,6 +42,9 @@ func TestMinIO(t *testing.T) {
 		},
 		"prefix, no checksums": func(o *s3.Options) { o.Prefix, o.Checksum = "/some/prefix/", s3.ChecksumNone },
 	} {
+		if testing.Short() && name != "path style" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			objstoretest.Run(t, func(t *testing.T) objstore.Store {
 				bucket := fmt.Sprintf("suite-%d", buckets.Add(1))
