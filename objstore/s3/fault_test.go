@@ -104,9 +104,11 @@ func TestKinds(t *testing.T) {
 		{proxy.Reset, "get", objstore.ErrUnreachable},
 		{proxy.ErrorIn200, "put", objstore.ErrUnavailable},
 		{proxy.ErrorIn200, "get", objstore.ErrUnavailable},
+		{proxy.ErrorIn200, "head", objstore.ErrUnavailable},
 		{proxy.ErrorIn200, "list", objstore.ErrUnavailable},
 		{proxy.ErrorIn200, "delete many", objstore.ErrUnavailable},
 		{proxy.FakeOK, "get", objstore.ErrUnavailable},
+		{proxy.FakeOK, "head", objstore.ErrUnavailable},
 		{proxy.FakeOK, "list", objstore.ErrUnavailable},
 		{proxy.FakeOK, "delete many", objstore.ErrUnavailable},
 		{proxy.Truncate, "get", objstore.ErrUnavailable},
@@ -373,6 +375,9 @@ func TestNoConditionalWrites(t *testing.T) {
 			w.WriteHeader(http.StatusNotImplemented)
 		case r.Method == http.MethodHead && !exists.Load():
 			w.WriteHeader(http.StatusNotFound)
+		case r.Method == http.MethodHead:
+			w.Header().Set("ETag", `"e"`)
+			w.Header().Set("Last-Modified", "Sun, 29 Nov 2026 12:00:00 GMT")
 		case r.Method == http.MethodPut:
 			exists.Store(true)
 			w.Header().Set("ETag", `"e"`)

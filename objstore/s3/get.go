@@ -87,6 +87,10 @@ func (s *Store) Head(ctx context.Context, name string) (objstore.Info, error) {
 	if err != nil {
 		return objstore.Info{}, wrap(ctx, "head", name, s.explain(call, name, err))
 	}
+	if aws.ToString(out.ETag) == "" || out.LastModified == nil { // a 200 that does not speak of an object
+		err := &localError{kind: objstore.ErrUnavailable, err: errors.New("answered 200 without an ETag or a time")}
+		return objstore.Info{}, wrap(ctx, "head", name, err)
+	}
 	return objstore.Info{
 		Name: name, Size: aws.ToInt64(out.ContentLength), CRC32C: parseCRC(out.ChecksumCRC32C, out.ChecksumType),
 		ETag: strings.Trim(aws.ToString(out.ETag), `"`), Modified: aws.ToTime(out.LastModified),
