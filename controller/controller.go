@@ -74,12 +74,12 @@ type Controller struct {
 	admin    chan adminRequest
 
 	reign    atomic.Pointer[reign]
-	why      atomic.Pointer[string] // not ready because
-	failure  chan error             // capacity 1
-	ending   sync.RWMutex           // held while life ends, so that nothing begins behind Run's back
-	inFlight sync.WaitGroup         // answers on their way
-	halt     context.CancelFunc     // of life
-	life     context.Context        // ends when Run ends
+	failed   atomic.Pointer[error]
+	failure  chan error         // capacity 1
+	ending   sync.RWMutex       // held while life ends, so that nothing begins behind Run's back
+	inFlight sync.WaitGroup     // answers on their way
+	halt     context.CancelFunc // of life
+	life     context.Context    // ends when Run ends
 }
 
 // reign is this node's time as the active controller: from the barrier in its
@@ -115,7 +115,7 @@ func New(cfg Config) (*Controller, error) {
 	servers := []raft.Server{{ID: id, Address: raft.ServerAddress(cfg.Address)}}
 	q := newRaftQuorum(id, servers, c.machine, raftStores{log: guarded, stable: guarded, snapshots: snapshots}, connect, hlog)
 	guarded.halt = func() { q.stop() }
-	c.start(q)
+	c.quorum = q
 	c.close = func() error {
 		err := c.streams.Close()
 		if guarded.err() == nil { // a hung store would keep us
@@ -181,21 +181,13 @@ func newController(cfg Config, m member) *Controller {
 	return c
 }
 
-// start gives it its quorum.
-func (c *Controller) start(q Quorum) {
-	c.quorum = q
-	c.notReady("the metadata quorum has not started")
-}
-
 // fail is called, from any goroutine, with what makes it impossible to go on.
 func (c *Controller) fail(err error) {
-	select {
-	case c.failure <- err:
-	default:
+	if !c.failed.CompareAndSwap(nil, &err) {
 		return // one is enough
 	}
+	c.failure <- err
 	c.logger.Error("the controller cannot go on: the process must end", "err", err)
-	c.notReady(err.Error())
 	c.reign.Store(nil)
 	if c.cfg.OnFailure != nil {
 		c.cfg.OnFailure(err)
@@ -256,10 +248,6 @@ func (c *Controller) lead(ctx context.Context) {
 		}
 		c.reign.Store(nil)
 		if !leads {
-			c.notReady("waiting for the metadata quorum to elect a leader")
-			if leader := c.quorum.Leader(); leader >= 0 && leader != c.cfg.NodeID {
-				c.why.Store(nil)
-			}
 			continue
 		}
 		if err := c.ascend(ctx, term); err != nil && ctx.Err() == nil {
@@ -276,7 +264,6 @@ const (
 
 // ascend makes this node the active controller of a term.
 func (c *Controller) ascend(ctx context.Context, term uint64) error {
-	c.notReady("the new leader has not caught up with what was committed")
 	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
 	defer cancel()
 	if err := c.quorum.Barrier(ctx); err != nil {
@@ -291,7 +278,6 @@ func (c *Controller) ascend(ctx context.Context, term uint64) error {
 	r := &reign{term: term, since: time.Now()}
 	c.sessions.reset(c.Image(), r.since)
 	c.reign.Store(r)
-	c.why.Store(nil)
 	c.logger.Info("active controller", "term", term, "index", c.Image().Index())
 	return nil
 }
@@ -345,13 +331,23 @@ func (c *Controller) await(ctx context.Context, p Proposal) (applied, error) {
 	return out, nil
 }
 
-func (c *Controller) notReady(why string) { c.why.Store(&why) }
-
 // Ready returns nil if metadata can be read and changed through this node or
 // the leader that it knows; else the reason.
 func (c *Controller) Ready() error {
-	if why := c.why.Load(); why != nil {
-		return errors.New(*why)
+	leader := c.quorum.Leader()
+	switch err := c.failed.Load(); {
+	case err != nil:
+		return *err
+	case c.life.Err() != nil:
+		return errors.New("the controller has stopped")
+	case c.reign.Load() != nil:
+		return nil
+	case leader == c.cfg.NodeID:
+		return errors.New("the new leader of the metadata quorum has not caught up with what was committed")
+	case leader < 0:
+		return errors.New("waiting for the metadata quorum to elect a leader")
+	case c.Image().ClusterID() == "":
+		return errors.New("nothing of the cluster's metadata has arrived here yet")
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type raftQuorum struct {
 	changed chan struct{}
 
 	stopping sync.Once
+	ended    chan struct{} // closed by stop
 	stopped  raft.Future
 }
 
@@ -81,7 +82,7 @@ func newRaftQuorum(id raft.ServerID, servers []raft.Server, m StateMachine, stor
 	c.NoLegacyTelemetry = true
 	c.Logger = hlog
 	return &raftQuorum{config: c, servers: servers, machine: m, stores: stores, connect: connect,
-		ready: make(chan struct{}), changed: make(chan struct{}, 1)}
+		ready: make(chan struct{}), changed: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // Run implements Quorum.
@@ -122,7 +123,10 @@ func (q *raftQuorum) stop() raft.Future {
 	if r == nil {
 		return nil
 	}
-	q.stopping.Do(func() { q.stopped = r.Shutdown() })
+	q.stopping.Do(func() {
+		q.stopped = r.Shutdown()
+		close(q.ended)
+	})
 	return q.stopped
 }
 
@@ -246,11 +250,10 @@ func (p *raftProposal) resolve(ctx context.Context, cause error) (uint64, any, e
 				return index, result, nil
 			}
 		}
-		if p.q.raft.State() == raft.Shutdown {
-			return 0, nil, unknown
-		}
 		select {
 		case <-ticker.C:
+		case <-p.q.ended:
+			return 0, nil, unknown
 		case <-ctx.Done():
 			return 0, nil, unknown
 		}
