@@ -14,7 +14,7 @@ type confluent struct{}
 func (confluent) name() string { return "confluent" }
 func (confluent) text() bool   { return false }
 
-func (confluent) produce(ctx context.Context, topic, codec string, records []record) error {
+func (confluent) produce(ctx context.Context, topic, codec string, records []event) error {
 	p, err := kafka.NewProducer(&kafka.ConfigMap{
 		"bootstrap.servers": target.addr,
 		"compression.type":  codec,
@@ -47,7 +47,7 @@ func (confluent) produce(ctx context.Context, topic, codec string, records []rec
 	return nil
 }
 
-func (confluent) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]record, error) {
+func (confluent) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]event, error) {
 	c, err := kafka.NewConsumer(&kafka.ConfigMap{
 		"bootstrap.servers":  target.addr,
 		"group.id":           "interop-" + topic,
@@ -60,7 +60,7 @@ func (confluent) consume(ctx context.Context, topic string, partition int32, off
 	if err := c.Assign([]kafka.TopicPartition{{Topic: &topic, Partition: partition, Offset: kafka.Offset(offset)}}); err != nil {
 		return nil, err
 	}
-	var got []record
+	var got []event
 	for len(got) < n {
 		m, err := c.ReadMessage(time.Second)
 		if e, ok := err.(kafka.Error); ok && e.IsTimeout() && ctx.Err() == nil {
@@ -69,7 +69,7 @@ func (confluent) consume(ctx context.Context, topic string, partition int32, off
 		if err != nil {
 			return got, err
 		}
-		got = append(got, record{offset: int64(m.TopicPartition.Offset), key: m.Key, value: m.Value})
+		got = append(got, event{offset: int64(m.TopicPartition.Offset), key: m.Key, value: m.Value})
 	}
 	return got, nil
 }

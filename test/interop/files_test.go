@@ -138,9 +138,3 @@ func writeKafkaLog(t *testing.T) (dir string, want []*kgo.Record) {
 	stop()
 	return filepath.Join(b.LogDir, topic+"-0"), want
 }
-
-// TestKafkaReadsItsOwnFiles: the check itself takes what Kafka wrote.
-func TestKafkaReadsItsOwnFiles(t *testing.T) {
-	dir, _ := writeKafkaLog(t)
-	dumpFiles(t, dir, []string{".index", ".log", ".snapshot", ".timeindex", ".txnindex"})
-}

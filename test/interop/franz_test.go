@@ -17,7 +17,7 @@ var franzCodecs = map[string]kgo.CompressionCodec{
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
-func (franz) produce(ctx context.Context, topic, codec string, records []record) error {
+func (franz) produce(ctx context.Context, topic, codec string, records []event) error {
 	c, err := kgo.NewClient(kgo.SeedBrokers(target.addr), kgo.DefaultProduceTopic(topic),
 		kgo.ProducerBatchCompression(franzCodecs[codec]), kgo.ProducerBatchMaxBytes(1_100_000))
 	if err != nil {
@@ -31,21 +31,21 @@ func (franz) produce(ctx context.Context, topic, codec string, records []record)
 	return c.ProduceSync(ctx, out...).FirstErr()
 }
 
-func (franz) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]record, error) {
+func (franz) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]event, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(target.addr),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(offset)}}))
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	var got []record
+	var got []event
 	for len(got) < n {
 		f := c.PollFetches(ctx)
 		for _, e := range f.Errors() {
 			return got, fmt.Errorf("fetch: %w", e.Err)
 		}
 		f.EachRecord(func(r *kgo.Record) {
-			got = append(got, record{offset: r.Offset, key: r.Key, value: r.Value})
+			got = append(got, event{offset: r.Offset, key: r.Key, value: r.Value})
 		})
 	}
 	return got[:n], nil

@@ -15,7 +15,7 @@ type javaConsole struct{}
 func (javaConsole) name() string { return "java" }
 func (javaConsole) text() bool   { return true }
 
-func (javaConsole) produce(ctx context.Context, topic, codec string, records []record) error {
+func (javaConsole) produce(ctx context.Context, topic, codec string, records []event) error {
 	var in bytes.Buffer
 	for _, r := range records {
 		fmt.Fprintf(&in, "%s\t%s\n", r.key, r.value)
@@ -28,7 +28,7 @@ func (javaConsole) produce(ctx context.Context, topic, codec string, records []r
 	return check(cmd.CombinedOutput())
 }
 
-func (javaConsole) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]record, error) {
+func (javaConsole) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]event, error) {
 	cmd := target.java.Command(ctx, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", target.addr, "--topic", topic,
 		"--partition", strconv.Itoa(int(partition)), "--offset", strconv.FormatInt(offset, 10), "--max-messages", strconv.Itoa(n), "--timeout-ms", "30000",
 		"--formatter-property", "print.offset=true", "--formatter-property", "print.key=true",
@@ -39,7 +39,7 @@ func (javaConsole) consume(ctx context.Context, topic string, partition int32, o
 	if err != nil {
 		return nil, fmt.Errorf("ConsoleConsumer: %w: %s", err, complaints.Bytes())
 	}
-	var got []record
+	var got []event
 	for line := range bytes.SplitSeq(bytes.TrimSuffix(out, []byte(recordEnd)), []byte(recordEnd)) {
 		f := bytes.Split(line, []byte(keyEnd)) // Offset:12, key, value
 		if len(f) != 3 {
@@ -49,7 +49,7 @@ func (javaConsole) consume(ctx context.Context, topic string, partition int32, o
 		if err != nil {
 			return got, fmt.Errorf("ConsoleConsumer: %w", err)
 		}
-		got = append(got, record{offset: at, key: f[1], value: f[2]})
+		got = append(got, event{offset: at, key: f[1], value: f[2]})
 	}
 	return got, nil
 }

@@ -23,7 +23,7 @@ func escape(delimiter string) string {
 	return b.String()
 }
 
-func (kcat) produce(ctx context.Context, topic, codec string, records []record) error {
+func (kcat) produce(ctx context.Context, topic, codec string, records []event) error {
 	var in bytes.Buffer
 	for _, r := range records {
 		in.Write(r.key)
@@ -45,7 +45,7 @@ func (kcat) produce(ctx context.Context, topic, codec string, records []record) 
 	return nil
 }
 
-func (kcat) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]record, error) {
+func (kcat) consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]event, error) {
 	cmd := exec.CommandContext(ctx, "kcat", "-q", "-b", target.addr, "-C", "-t", topic, "-p", strconv.Itoa(int(partition)),
 		"-o", strconv.FormatInt(offset, 10), "-c", strconv.Itoa(n), "-f", `%o\n%K\n%S\n%k%s\n`)
 	var complaints bytes.Buffer
@@ -59,8 +59,8 @@ func (kcat) consume(ctx context.Context, topic string, partition int32, offset i
 
 // parseSized reads records as: offset, size of the key, size of the value, one
 // a line, then both.
-func parseSized(b []byte) ([]record, error) {
-	var got []record
+func parseSized(b []byte) ([]event, error) {
+	var got []event
 	for len(b) > 0 {
 		var n [3]int
 		for i := range n {
@@ -74,7 +74,7 @@ func parseSized(b []byte) ([]record, error) {
 		if n[1] < 0 || n[2] < 0 || len(b) < n[1]+n[2]+1 {
 			return got, fmt.Errorf("record %d at offset %d is cut off", len(got), n[0])
 		}
-		got = append(got, record{offset: int64(n[0]), key: b[:n[1]], value: b[n[1] : n[1]+n[2]]})
+		got = append(got, event{offset: int64(n[0]), key: b[:n[1]], value: b[n[1] : n[1]+n[2]]})
 		b = b[n[1]+n[2]+1:]
 	}
 	return got, nil

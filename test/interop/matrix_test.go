@@ -24,9 +24,9 @@ const (
 // TestEveryByte: what any client produces with any codec, every client reads,
 // byte for byte; and the stored batches are compressed as the producer wanted.
 func TestEveryByte(t *testing.T) {
-	sent := map[string]map[string]record{} // producer -> key -> record
+	sent := map[string]map[string]event{} // producer -> key -> record
 	for _, p := range clients {
-		sent[p.name()] = map[string]record{}
+		sent[p.name()] = map[string]event{}
 		for _, codec := range codecs {
 			for _, r := range newRecords(p.name(), codec, p.text()) {
 				sent[p.name()][string(r.key)] = r
@@ -70,7 +70,7 @@ func TestEveryByte(t *testing.T) {
 }
 
 // consumeAll reads a topic with one client and compares it with what was sent.
-func consumeAll(t *testing.T, c client, topic string, want map[string]record) {
+func consumeAll(t *testing.T, c client, topic string, want map[string]event) {
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	ends, err := target.admin.ListEndOffsets(ctx, topic)

@@ -12,8 +12,8 @@ import (
 // codecs by Kafka's number, the low three bits of a batch's attributes.
 var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 
-// record is what producers write and consumers must read.
-type record struct {
+// event is what producers write and consumers must read.
+type event struct {
 	offset     int64 // of consumers
 	key, value []byte
 }
@@ -22,9 +22,9 @@ type record struct {
 type client interface {
 	name() string
 	// produce writes records, in any partition, and returns once all are acknowledged.
-	produce(ctx context.Context, topic, codec string, records []record) error
+	produce(ctx context.Context, topic, codec string, records []event) error
 	// consume reads n records of a partition from offset on.
-	consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]record, error)
+	consume(ctx context.Context, topic string, partition int32, offset int64, n int) ([]event, error)
 	// text says that the client can produce lines of text only.
 	text() bool
 }
@@ -46,7 +46,7 @@ const (
 
 // newRecords are the records of one producer and codec, in the order in which
 // they are sent. A key tells them apart: <codec>/<number>.
-func newRecords(producer, codec string, text bool) []record {
+func newRecords(producer, codec string, text bool) []event {
 	seed := []byte(fmt.Sprintf("%-32s", producer+"/"+codec))
 	rng := rand.New(rand.NewChaCha8([32]byte(seed)))
 	all := slices.Clone(sizes)
@@ -54,9 +54,9 @@ func newRecords(producer, codec string, text bool) []record {
 		all = append(all, 1+rng.IntN(randomSize))
 	}
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	var records []record
+	var records []event
 	for i, size := range all {
-		records = append(records, record{key: fmt.Appendf(nil, "%s/%04d", codec, i), value: newValue(rng, size, text)})
+		records = append(records, event{key: fmt.Appendf(nil, "%s/%04d", codec, i), value: newValue(rng, size, text)})
 	}
 	return records
 }
