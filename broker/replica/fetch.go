@@ -90,6 +90,7 @@ type outcome struct {
 // coldAsk is a partition whose offset is in the store and not in the cache, and what to ask for.
 type coldAsk struct {
 	index   int // in Fetch.Partitions
+	key     coldKey
 	request tier.ReadRequest
 }
 
@@ -114,8 +115,8 @@ func (m *Manager) Fetch(ctx context.Context, f *Fetch) {
 	m.wait(ctx, f, found)
 }
 
-// pass reads every partition once. got holds, by partition, what downloads have brought; what is used is taken out.
-func (m *Manager) pass(f *Fetch, got []coldRead) outcome {
+// pass reads every partition once. failed holds, by partition, errors of the store that this fetch has met.
+func (m *Manager) pass(f *Fetch, failed []error) outcome {
 	var o outcome
 	room := f.MaxBytes // what is left for partitions to come; downloads under way have their share
 	for i := range f.Partitions {
@@ -125,13 +126,13 @@ func (m *Manager) pass(f *Fetch, got []coldRead) outcome {
 			continue
 		}
 		v := visit{f: f, limit: min(room, x.MaxBytes), first: o.bytes == 0}
-		if got != nil && got[i].done {
-			v.got = &got[i]
+		if failed != nil {
+			v.failed = failed[i]
 		}
 		x.read(&v)
 		if v.cold != nil {
 			v.cold.MinOneBatch = v.first && len(o.cold) == 0
-			o.cold = append(o.cold, coldAsk{i, *v.cold})
+			o.cold = append(o.cold, coldAsk{i, v.key, *v.cold})
 			room -= v.limit
 			continue
 		}
@@ -145,14 +146,15 @@ func (m *Manager) pass(f *Fetch, got []coldRead) outcome {
 
 // visit is one pass's dealing with one partition.
 type visit struct {
-	f     *Fetch
-	limit int       // bytes
-	first bool      // nothing was found yet: one batch may exceed the limit
-	got   *coldRead // a download's result, or nil
+	f      *Fetch
+	limit  int   // bytes
+	first  bool  // nothing was found yet: one batch may exceed the limit
+	failed error // the store's answer to this fetch before
 
 	// Results.
 	tier bool              // the store answered
 	cold *tier.ReadRequest // not nil: this must be downloaded
+	key  coldKey
 }
 
 // errPatient marks an error of the store that time may heal. It is answered only when MaxWait is over, for a
@@ -263,7 +265,7 @@ func aborted(txns []record.AbortedTxn) []wire.AbortedTransaction {
 	return list
 }
 
-// readCold takes what a download brought, or what the cache has; otherwise it must be downloaded.
+// readCold takes what a read from the store brought, or what is in the cache; otherwise it must be read.
 func (x *FetchPartition) readCold(v *visit, end int64) {
 	m := x.Partition.m
 	if m.tier == nil {
@@ -273,11 +275,13 @@ func (x *FetchPartition) readCold(v *visit, end int64) {
 	if v.limit <= 0 && !v.first {
 		return
 	}
-	if v.got != nil {
-		if !v.first && sizeOf(v.got.result.Ranges) > v.limit { // a single batch, too large beside what was found
-			return
-		}
-		x.takeCold(v, v.got.take())
+	if v.failed != nil {
+		x.fails(v.failed)
+		return
+	}
+	v.key = coldKey{x.Partition, x.Offset, v.f.Isolation == ReadCommitted}
+	if r, ok := m.cold.take(v.key, v.limit, v.first); ok {
+		x.takeCold(v, r)
 		return
 	}
 	request := tier.ReadRequest{TopicID: x.Partition.id, Partition: x.Partition.index, Offset: x.Offset, MaxBytes: v.limit,

@@ -416,3 +416,15 @@ func (n *node) remoteEnd(p *replica.Partition) int64 {
 	}
 	return end
 }
+
+// synctestNode is bubble with something set up before the node starts.
+func synctestNode[T any](t *testing.T, prepare func(*node) T, fn func(*testing.T, *node, T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		x := prepare(n)
+		n.start()
+		defer func() { n.stop(true) }()
+		fn(t, n, x)
+	})
+}

@@ -101,6 +101,7 @@ type Manager struct {
 	end  context.CancelFunc
 
 	uploads offloader
+	cold    coldReads
 
 	mu         sync.RWMutex
 	partitions map[metadata.PartitionKey]*Partition
@@ -142,6 +143,7 @@ func NewManager(cfg Config) (*Manager, error) {
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.uploads.init(m)
+	m.cold = coldReads{m: m, of: map[coldKey]*coldRead{}}
 	m.image.Store(metadata.New())
 	for _, d := range cfg.Dirs {
 		m.disks = append(m.disks, &disk{Dir: d, syncs: pool{limit: syncsPerDir}})
@@ -283,6 +285,7 @@ func (m *Manager) close() error {
 		p.release(stopping)
 	}
 	m.readers.close()
+	m.cold.close()
 	for _, d := range m.disks {
 		d.syncs.close()
 	}

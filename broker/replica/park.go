@@ -5,9 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/varve-io/varve/tier"
-	"github.com/varve-io/varve/wire"
 )
 
 // fetchWait is a parked Fetch. It is looked at anew whenever something happens that could complete it, by one goroutine at a
@@ -18,7 +15,7 @@ type fetchWait struct {
 	until  time.Time
 	stop   func() bool // watch the request's context no longer
 	nodes  []fetchNode
-	cold   []coldRead   // by partition
+	failed []error      // by partition: what the store answered; this fetch does not ask it again
 	wanted atomic.Int64 // bytes that must still arrive
 	timer  deadline
 
@@ -27,7 +24,6 @@ type fetchWait struct {
 	again   bool // something happened since it began
 	ended   bool // the time is over, or the client gone
 	done    bool // answered
-	arrived []arrival
 }
 
 // fetchNode is the place of a parked fetch in the list of one partition. Guarded by that partition's mutex while listed.
@@ -38,27 +34,6 @@ type fetchNode struct {
 	bytes      int64 // below the high watermark then, by the partition's count
 	committed  bool  // only what is below the last stable offset counts
 	prev, next *fetchNode
-}
-
-// coldRead is what became of the download for one partition.
-type coldRead struct {
-	started bool
-	done    bool
-	result  tier.ReadResult
-}
-
-type arrival struct {
-	index  int
-	result tier.ReadResult
-}
-
-// take takes the bytes out. An error stays, for there will be nothing else within this fetch.
-func (c *coldRead) take() tier.ReadResult {
-	r := c.result
-	if r.Err == nil {
-		c.done, c.result = false, tier.ReadResult{}
-	}
-	return r
 }
 
 // wait parks a fetch that has been looked at and has not enough.
@@ -96,22 +71,13 @@ func (w *fetchWait) look() {
 	for {
 		w.unpark()
 		w.f.reset()
-		w.collect()
-		if w.settled(w.m.pass(w.f, w.cold)) {
+		w.mu.Lock()
+		w.again = false
+		w.mu.Unlock()
+		if w.settled(w.m.pass(w.f, w.failed)) {
 			return
 		}
 	}
-}
-
-// collect takes over what downloads have brought.
-func (w *fetchWait) collect() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.again = false
-	for _, a := range w.arrived {
-		w.cold[a.index] = coldRead{started: true, done: true, result: a.result}
-	}
-	w.arrived = nil
 }
 
 // settled answers the fetch or parks it. It reports false if it must be looked at again.
@@ -123,8 +89,11 @@ func (w *fetchWait) settled(found outcome) bool {
 		w.answer(found)
 		return true
 	}
-	w.download(found.cold)
+	w.noteFailures()
 	w.park(found)
+	for _, ask := range found.cold {
+		w.m.cold.start(ask.key, ask.request, w)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.again || w.ended {
@@ -134,63 +103,32 @@ func (w *fetchWait) settled(found outcome) bool {
 	return true
 }
 
-// answer gives the fetch back.
+// answer gives the fetch back. What it did not wait for is read for the next one.
 func (w *fetchWait) answer(found outcome) {
 	w.stop()
 	w.mu.Lock()
 	w.done = true
-	late := w.arrived
-	w.arrived = nil
 	w.mu.Unlock()
-	for _, a := range late {
-		wire.ReleaseRanges(a.result.Ranges)
-	}
-	for i := range w.cold {
-		wire.ReleaseRanges(w.cold[i].result.Ranges)
-	}
-	w.m.prefetch(w.missing(found.cold))
+	w.m.prefetch(found.cold)
 	w.f.Done(w.f)
 }
 
-// missing are the asks without a download of this fetch.
-func (w *fetchWait) missing(asks []coldAsk) []coldAsk {
-	var list []coldAsk
-	for _, ask := range asks {
-		if w.cold == nil || !w.cold[ask.index].started {
-			list = append(list, ask)
+// noteFailures remembers what the store could not do, for the fetch waits on: within its time it is not told.
+func (w *fetchWait) noteFailures() {
+	for i := range w.f.Partitions {
+		if err := w.f.Partitions[i].Err; patient(err) {
+			if w.failed == nil {
+				w.failed = make([]error, len(w.f.Partitions))
+			}
+			w.failed[i] = err
 		}
 	}
-	return list
 }
 
-// download starts what is not under way.
-func (w *fetchWait) download(asks []coldAsk) {
-	for _, ask := range w.missing(asks) {
-		if w.cold == nil {
-			w.cold = make([]coldRead, len(w.f.Partitions))
-		}
-		w.cold[ask.index].started = true
-		w.m.tier.Read(w.m.life, ask.request, func(r tier.ReadResult) { w.arrive(ask.index, r) })
-	}
-}
-
-// arrive takes the result of a download; after the answer it is only left in the cache.
-func (w *fetchWait) arrive(index int, r tier.ReadResult) {
-	w.mu.Lock()
-	if w.done {
-		w.mu.Unlock()
-		wire.ReleaseRanges(r.Ranges)
-		return
-	}
-	w.arrived = append(w.arrived, arrival{index, r})
-	w.mu.Unlock()
-	w.wake()
-}
-
-// prefetch downloads for the next fetch of the same reader what this one did not wait for.
+// prefetch reads what a fetch is answered without.
 func (m *Manager) prefetch(asks []coldAsk) {
 	for _, ask := range asks {
-		m.tier.Read(m.life, ask.request, func(r tier.ReadResult) { wire.ReleaseRanges(r.Ranges) })
+		m.cold.start(ask.key, ask.request, nil)
 	}
 }
 
