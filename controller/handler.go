@@ -191,7 +191,8 @@ func decodeCommands(raw [][]byte) ([]metadata.Command, error) {
 func brokers(cmd metadata.Command) bool {
 	switch cmd.(type) {
 	case *metadata.AlterPartition, *metadata.AssignDirs, *metadata.ReserveObject, *metadata.CommitSegment, *metadata.ReleaseReservation,
-		*metadata.AdvanceLogStart, *metadata.DeleteSegmentsUpTo, *metadata.ForgetSegments, *metadata.CompleteTask:
+		*metadata.AdvanceLogStart, *metadata.DeleteSegmentsUpTo, *metadata.ForgetSegments, *metadata.CompleteTask,
+		*metadata.ExpireReservations: // by the controller's time, so it matters not who asks
 		return true
 	}
 	return false
