@@ -298,8 +298,8 @@ func wrap(op, name string, err error) error {
 		e.Kind, e.Err = objstore.ErrExist, nil
 	case errors.Is(err, fs.ErrPermission):
 		e.Kind = objstore.ErrDenied
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
-		e.Kind = objstore.ErrBadName // one name is the folder of another
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENAMETOOLONG):
+		e.Kind = objstore.ErrBadName // one name is the folder of another, or an element is too long for a file
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE):
 		e.Kind = objstore.ErrUnavailable
 	}

@@ -104,3 +104,32 @@ func TestNameIsFolder(t *testing.T) {
 		t.Errorf("temporary files left: %v", left)
 	}
 }
+
+// FuzzName: a name is refused, or it is an object inside the root and nothing else.
+func FuzzName(f *testing.F) {
+	for _, name := range []string{"a", "a/b", "../up", "a/../../b", "/abs", ".varve-tmp/x", "a//b", "nul\x00", "caf\u00e9", "...", "a\\..\\b", strings.Repeat("x", 300)} {
+		f.Add(name)
+	}
+	dir := f.TempDir()
+	s, err := file.New(filepath.Join(dir, "root"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		err := s.Put(t.Context(), name, strings.NewReader("x"), 1, objstore.PutOptions{})
+		if err == nil {
+			objstoretest.Want(t, s, name, []byte("x"))
+			err = s.Delete(t.Context(), name)
+		} else if objstore.CheckName(name) == nil && !errors.Is(err, objstore.ErrBadName) {
+			t.Fatalf("put %q: %v", name, err)
+		}
+		if err != nil && objstore.CheckName(name) == nil && !errors.Is(err, objstore.ErrBadName) {
+			t.Fatalf("delete %q: %v", name, err)
+		}
+		for where, want := range map[string]int{dir: 1, filepath.Join(dir, "root"): 1} {
+			if entries, err := os.ReadDir(where); err != nil || len(entries) != want {
+				t.Fatalf("after %q: %s holds %v, %v", name, where, entries, err)
+			}
+		}
+	})
+}

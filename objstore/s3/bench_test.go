@@ -141,12 +141,12 @@ func BenchmarkStore(b *testing.B) {
 				})
 			})
 			if mode == s3.ChecksumCRC32C {
-				pool := sync.Pool{New: func() any { return make([]byte, size) }}
+				pool := sync.Pool{New: func() any { return new([size]byte) }}
 				b.Run("get/"+where, func(b *testing.B) {
 					transfer(b, size, func(i int) error {
-						p := pool.Get().([]byte)
+						p := pool.Get().(*[size]byte)
 						defer pool.Put(p)
-						_, err := s.Get(b.Context(), "o1", 0, p)
+						_, err := s.Get(b.Context(), "o1", 0, p[:])
 						return err
 					})
 				})
