@@ -71,6 +71,7 @@ func (f *Follower) register(ctx context.Context) error {
 // as soon as it has caught up with its own registration: that unfences it.
 func (f *Follower) beat(ctx context.Context) error {
 	for {
+		told := f.Image().Index()
 		fenced, err := f.sendHeartbeat(ctx, false)
 		if err != nil {
 			return err
@@ -79,7 +80,7 @@ func (f *Follower) beat(ctx context.Context) error {
 			f.log.Info("broker fencing changed", "fenced", fenced)
 		}
 		wait, cancel := context.WithTimeout(ctx, f.cfg.HeartbeatInterval)
-		if epoch := uint64(f.BrokerEpoch()); fenced && f.Image().Index() < epoch {
+		if epoch := uint64(f.BrokerEpoch()); fenced && told < epoch {
 			f.WaitImage(wait, epoch)
 		} else {
 			<-wait.Done()

@@ -1,0 +1,131 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/varve-io/varve/broker"
+	"github.com/varve-io/varve/broker/log"
+	"github.com/varve-io/varve/broker/log/vfs"
+	"github.com/varve-io/varve/broker/replica"
+	"github.com/varve-io/varve/controller"
+	"github.com/varve-io/varve/wire"
+	"github.com/varve-io/varve/wire/config"
+)
+
+// node is a broker and its controller in this process, without a store.
+type node struct {
+	t          testing.TB
+	addr       string // of the client listener
+	controller string // of the controller's
+	clusterID  string
+	broker     *broker.Broker
+	follower   *broker.Follower
+	replicas   *replica.Manager
+	registry   *prometheus.Registry
+}
+
+// startNode runs a node until the test ends. Properties are those of server.properties.
+func startNode(t testing.TB, properties ...string) *node {
+	t.Helper()
+	static := map[string]string{"node.id": "1", "process.roles": "broker,controller", "log.dirs": "data",
+		"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"}
+	for i := 0; i < len(properties); i += 2 {
+		static[properties[i]] = properties[i+1]
+	}
+	settings, err := config.ForBroker(static)
+	must(t, err)
+	logger := slog.New(slog.DiscardHandler)
+	if os.Getenv("VARVE_TEST_LOG") != "" {
+		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	reg := prometheus.NewRegistry()
+
+	clients, controllers := listen(t), listen(t)
+	ctl, err := controller.New(controller.Config{NodeID: 1, Dir: t.TempDir(), Address: controllers.Addr().String(), Properties: static, Logger: logger, Registerer: reg})
+	must(t, err)
+	n := &node{t: t, addr: clients.Addr().String(), controller: controllers.Addr().String(), clusterID: ctl.ClusterID(), registry: reg}
+
+	fs := vfs.NewMem()
+	dir, err := log.OpenDir(log.DirOptions{FS: fs, Path: "data", ClusterID: n.clusterID, NodeID: 1, Format: true, Reserve: 1, Logger: logger})
+	must(t, err)
+	host, port, err := net.SplitHostPort(n.addr)
+	must(t, err)
+	p, err := strconv.Atoi(port)
+	must(t, err)
+	listeners := []broker.Listener{{Name: "PLAINTEXT", Protocol: "PLAINTEXT", Host: host, Port: int32(p)}}
+	n.follower = broker.NewFollower(broker.FollowerConfig{NodeID: 1, ClusterID: n.clusterID, Listeners: listeners, Dirs: []wire.UUID{dir.ID()}, PreviousEpoch: -1,
+		Controllers: func() []string { return []string{n.controller} }, RequestTimeout: settings.Session.RequestTimeout, Logger: logger, Registerer: reg})
+	n.replicas, err = replica.NewManager(replica.Config{NodeID: 1, BrokerEpoch: n.follower.BrokerEpoch, Dirs: []*log.Dir{dir}, FS: fs, Static: static,
+		Committer: n.follower, WaitImage: n.follower.WaitImage, Logger: logger, Registerer: reg})
+	must(t, err)
+	n.broker, err = broker.New(broker.Config{NodeID: 1, ClusterID: n.clusterID, Follower: n.follower, Replicas: n.replicas, Listeners: listeners,
+		Settings: settings, Static: static, Logger: logger, Registerer: reg})
+	must(t, err)
+
+	// Started from the controller outwards, stopped the other way round.
+	run(t, "controller", ctl.Run)
+	run(t, "controller listener", serve(controllers, wire.ServerConfig{Listener: "CONTROLLER", Role: wire.Controller, Handler: ctl.Handler(), Preface: ctl.Preface,
+		Identity: ctl.Identity, Features: ctl.Features, Logger: logger, Registerer: reg}))
+	must(t, n.replicas.Open(context.Background()))
+	run(t, "replicas", n.replicas.Run)
+	run(t, "broker listener", serve(clients, wire.ServerConfig{Listener: "PLAINTEXT", Role: wire.Broker, Handler: n.broker.Handler("PLAINTEXT"),
+		Identity: func() (string, int32) { return n.clusterID, 1 }, Features: n.broker.Features, Logger: logger, Registerer: reg}))
+	run(t, "broker", n.broker.Run)
+	eventually(t, "ready", func() bool { return len(n.broker.Ready()) == 0 })
+	return n
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	return ln
+}
+
+func serve(ln net.Listener, cfg wire.ServerConfig) func(context.Context) error {
+	cfg.ShutdownGrace = 200 * time.Millisecond
+	return func(ctx context.Context) error { return wire.NewServer(cfg).Serve(ctx, ln) }
+}
+
+// run runs a part of the node until the test ends and everything started after it has ended.
+func run(t testing.TB, name string, fn func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := fn(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for begin := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}
+
+
