@@ -130,8 +130,9 @@ func (c *client) create(topic string, partitions int32, configs ...string) [16]b
 func values(t testing.TB, codec record.Codec, vs ...string) []byte {
 	t.Helper()
 	b := record.NewBuilder(record.Options{Codec: codec, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1})
-	for i, v := range vs {
-		b.Append(int64(1000+i), nil, []byte(v))
+	now := time.Now().UnixMilli() // retention goes by it
+	for _, v := range vs {
+		b.Append(now, nil, []byte(v))
 	}
 	batch, err := b.Build()
 	must(t, err)

@@ -127,5 +127,3 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
-
-

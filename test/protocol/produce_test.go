@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -252,7 +253,7 @@ func TestIdempotenceG29(t *testing.T) {
 	}
 	batch := func(seq int32) []byte {
 		b := record.NewBuilder(record.Options{Idempotent: true, ProducerID: init.ProducerID, BaseSequence: seq})
-		b.Append(1000, nil, []byte(fmt.Sprint(seq)))
+		b.Append(time.Now().UnixMilli(), nil, []byte(fmt.Sprint(seq)))
 		set, err := b.Build()
 		must(t, err)
 		return set
