@@ -61,11 +61,12 @@ type cache struct {
 
 const (
 	aheadAge     = time.Minute
-	maxCacheFile = 16384 // open files that the cache may hold
+	roomWait     = 10 * time.Second // readers that hold one chunk and wait for another must not wait for each other for ever
+	maxCacheFile = 16384            // open files that the cache may hold
 )
 
-// errNoRoom: everything in the cache is being served.
-var errNoRoom = errors.New("the chunk cache is full of chunks being served")
+// ErrCacheFull: every chunk in the cache is being served, and stayed so for roomWait.
+var ErrCacheFull = errors.New("the chunk cache is full of chunks being served")
 
 // openCache empties dir and returns a cache there. What a former process left is worth nothing: it cannot
 // be told whether it is whole.
@@ -101,18 +102,31 @@ func (c *cache) pin(key chunkKey) (*chunk, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ch, ok := c.chunks[key]
-	if !ok {
-		return nil, false
+	if ok {
+		c.touch(ch)
 	}
+	return ch, ok
+}
+
+// pin pins a chunk that is pinned already.
+func (ch *chunk) pin() {
+	ch.cache.mu.Lock()
+	defer ch.cache.mu.Unlock()
+	ch.cache.touch(ch)
+}
+
+// touch pins a chunk and makes it the one most recently used.
+func (c *cache) touch(ch *chunk) {
 	ch.pins++
 	ch.used = time.Now()
-	if ch.isAhead {
+	switch {
+	case ch.place == nil: // dropped meanwhile
+	case ch.isAhead:
 		c.ahead.Remove(ch.place)
 		ch.isAhead, ch.place = false, c.read.PushFront(ch)
-	} else {
+	default:
 		c.read.MoveToFront(ch.place)
 	}
-	return ch, true
 }
 
 // unpin gives the chunk back.
@@ -148,7 +162,13 @@ type room struct {
 // reserve makes room, waiting for chunks that are being served if wait is set.
 func (c *cache) reserve(ctx context.Context, bytes int64, wait bool) (*room, error) {
 	if bytes > c.limit {
-		return nil, fmt.Errorf("chunk of %d bytes in a cache of %d: %w", bytes, c.limit, errNoRoom)
+		return nil, fmt.Errorf("chunk of %d bytes in a cache of %d: %w", bytes, c.limit, ErrCacheFull)
+	}
+	var timeout <-chan time.Time
+	if wait {
+		timer := time.NewTimer(roomWait)
+		defer timer.Stop()
+		timeout = timer.C
 	}
 	for {
 		victims, freed, ok := c.makeRoom(bytes)
@@ -159,10 +179,12 @@ func (c *cache) reserve(ctx context.Context, bytes int64, wait bool) (*room, err
 		case len(victims) > 0:
 			continue // unlinking counted them out
 		case !wait:
-			return nil, errNoRoom
+			return nil, ErrCacheFull
 		}
 		select {
 		case <-freed:
+		case <-timeout:
+			return nil, ErrCacheFull
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -246,35 +268,36 @@ func (r *room) cancel() {
 	}
 }
 
-// fill writes verified bytes to a file and lets the chunk in. The room is used up, or given
-// back on error.
-func (r *room) fill(key chunkKey, pos int64, p []byte, ahead bool) error {
+// fill writes verified bytes to a file and lets the chunk in, pinned once for the caller. The room is used up, or given
+// back on error. If the chunk is there already, that one is returned.
+func (r *room) fill(key chunkKey, pos int64, p []byte, ahead bool) (*chunk, error) {
 	defer r.cancel()
 	c := r.cache
 	file, err := c.write(key, p)
 	if err != nil {
 		c.evictAll() // the disk may be full: give back what we hold, and try once more
 		if file, err = c.write(key, p); err != nil {
-			return fmt.Errorf("write to the chunk cache: %w", err)
+			return nil, fmt.Errorf("write to the chunk cache: %w", err)
 		}
 	}
 	now := time.Now()
-	ch := &chunk{cache: c, key: key, pos: pos, size: int64(len(p)), file: file, isAhead: ahead, used: now, checked: now}
-	if !c.insert(ch, r.bytes-ch.size) {
+	ch := &chunk{cache: c, key: key, pos: pos, size: int64(len(p)), file: file, pins: 1, isAhead: ahead, used: now, checked: now}
+	if there := c.insert(ch, r.bytes-ch.size); there != nil {
 		_ = file.Close()
-		return c.fs.Remove(file.Name())
+		return there, c.fs.Remove(file.Name())
 	}
 	r.bytes = 0
-	return nil
+	return ch, nil
 }
 
-// insert makes the chunk findable and gives back what it needs less than was reserved. It returns false
-// if the chunk is there already.
-func (c *cache) insert(ch *chunk, less int64) bool {
+// insert makes the chunk findable and gives back what it needs less than was reserved; or it pins and returns the
+// one that is there.
+func (c *cache) insert(ch *chunk, less int64) (there *chunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.chunks[ch.key]; ok {
-		return false
+	if there, ok := c.chunks[ch.key]; ok {
+		c.touch(there)
+		return there
 	}
 	c.bytes -= less
 	if ch.isAhead {
@@ -283,7 +306,7 @@ func (c *cache) insert(ch *chunk, less int64) bool {
 		ch.place = c.read.PushFront(ch)
 	}
 	c.chunks[ch.key] = ch
-	return true
+	return nil
 }
 
 func (c *cache) write(key chunkKey, p []byte) (vfs.File, error) {

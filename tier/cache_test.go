@@ -19,7 +19,11 @@ func put(t *testing.T, c *cache, n byte, size int64, ahead bool) error {
 	if err != nil {
 		return err
 	}
-	return r.fill(chunkKey{object: wire.UUID{n}}, 0, bytes.Repeat([]byte{n}, int(size)), ahead)
+	ch, err := r.fill(chunkKey{object: wire.UUID{n}}, 0, bytes.Repeat([]byte{n}, int(size)), ahead)
+	if err == nil {
+		ch.unpin()
+	}
+	return err
 }
 
 func testCache(t *testing.T, limit int64) *cache {
@@ -45,7 +49,7 @@ func TestCacheEvictsTheOldest(t *testing.T) {
 	if !c.has(chunkKey{object: wire.UUID{1}}) || c.has(chunkKey{object: wire.UUID{2}}) {
 		t.Error("chunk 2 was the oldest not in use")
 	}
-	if err := put(t, c, 5, 25, false); !errors.Is(err, errNoRoom) {
+	if err := put(t, c, 5, 25, false); !errors.Is(err, ErrCacheFull) {
 		t.Errorf("25 bytes beside a pinned 10 in 30: %v", err)
 	}
 	p := make([]byte, 10)

@@ -51,16 +51,21 @@ func (m *Manager) sureChunks(s *metadata.Segment) int64 {
 
 // chunk returns a pinned chunk, from the cache or the store.
 func (m *Manager) chunk(ctx context.Context, s *metadata.Segment, x *Index, number int64) (*chunk, error) {
-	for range 3 { // it may be evicted between the download and the pin
-		if ch, ok := m.cache.pin(chunkKey{s.Object, number}); ok {
+	key := chunkKey{s.Object, number}
+	for range 3 {
+		if ch, ok := m.cache.pin(key); ok {
 			return m.sound(ch, x)
 		}
+		ch, err := m.fetchChunk(s, number, x, true).waitChunk(ctx)
+		if ch != nil {
+			return ch, nil
+		}
 		// A fetch that began as reading ahead gives up where there is no room; ours will wait.
-		if err := m.fetchChunk(s, number, x, true).wait(ctx); err != nil && !errors.Is(err, errNoRoom) {
+		if err != nil && !errors.Is(err, ErrCacheFull) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("chunk %d of %s is evicted as soon as it is there: %w", number, m.name(s), errNoRoom)
+	return nil, fmt.Errorf("chunk %d of %s: %w", number, m.name(s), ErrCacheFull)
 }
 
 // sound returns a pinned chunk if its file still holds what was written, or drops it.
@@ -137,8 +142,12 @@ func (g *chunkGet) run(ctx context.Context, f *fetch) error {
 	if g.x != nil {
 		pos, size = g.m.chunkBounds(g.x, g.number)
 	}
-	if size == 0 || g.m.cache.has(key) {
-		return nil // read ahead beyond the data, or brought with the index
+	if size == 0 {
+		return nil // read ahead beyond the data
+	}
+	if ch, ok := g.m.cache.pin(key); ok { // brought with the index
+		f.chunk = ch
+		return nil
 	}
 	room, err := g.m.cache.reserve(ctx, size, f.isUrgent())
 	if err != nil {
@@ -153,10 +162,12 @@ func (g *chunkGet) run(ctx context.Context, f *fetch) error {
 		if _, want := g.m.chunkBounds(g.x, g.number); want != size {
 			return nil // the row alone misled us
 		}
-		if err := g.x.verify(pos, p); err != nil {
+		err := g.x.verify(pos, p)
+		if err != nil {
 			return err
 		}
-		return room.fill(key, pos, p, !f.isUrgent())
+		f.chunk, err = room.fill(key, pos, p, !f.isUrgent())
+		return err
 	})
 	return errors.Join(err, indexErr)
 }

@@ -31,10 +31,16 @@ type fetch struct {
 	err   error  // set before done is closed
 	index *Index // likewise, of an index
 
-	mu      sync.Mutex
-	urgent  bool
-	ticket  *ticket // taken when the fetch is made, so that fetches of a lane are admitted in that order
-	trouble error   // of the last attempt, while there is another to come
+	mu       sync.Mutex
+	urgent   bool
+	ticket   *ticket // taken when the fetch is made, so that fetches of a lane are admitted in that order
+	trouble  error   // of the last attempt, while there is another to come
+	finished bool
+
+	// A chunk stays pinned for the fetch until it is finished, and then once for each waiter: else a small cache
+	// with many readers would evict it before any of them is served.
+	chunk   *chunk
+	waiters int
 }
 
 // fetches holds the downloads under way, one for each part.
@@ -74,8 +80,7 @@ func (m *Manager) fetch(key fetchKey, w want, get func(ctx context.Context, f *f
 		m.fetches.mu.Lock()
 		delete(m.fetches.m, key)
 		m.fetches.mu.Unlock()
-		f.err = err
-		close(f.done)
+		f.finish(err)
 	}
 	if !m.spawn(func(ctx context.Context) { finish(get(ctx, f)) }) {
 		finish(ErrClosed)
@@ -103,6 +108,47 @@ func (f *fetch) wait(ctx context.Context) error {
 		}
 		return context.Cause(ctx)
 	}
+}
+
+// finish hands the chunk, if any, over to the waiters.
+func (f *fetch) finish(err error) {
+	f.mu.Lock()
+	ch := f.chunk
+	for range f.waiters {
+		if ch != nil {
+			ch.pin()
+		}
+	}
+	f.err, f.finished = err, true
+	f.mu.Unlock()
+	close(f.done)
+	if ch != nil {
+		ch.unpin()
+	}
+}
+
+// waitChunk is wait for a chunk: it is pinned for the caller. It may be nil without an error: ask the cache again.
+func (f *fetch) waitChunk(ctx context.Context) (*chunk, error) {
+	f.mu.Lock()
+	if f.finished {
+		f.mu.Unlock()
+		return nil, f.err
+	}
+	f.waiters++
+	f.mu.Unlock()
+	err := f.wait(ctx)
+	select {
+	case <-f.done:
+		return f.chunk, f.err
+	default:
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.finished {
+		return f.chunk, f.err
+	}
+	f.waiters--
+	return nil, err
 }
 
 // hurry tells that a reader waits.

@@ -110,7 +110,11 @@ func (m *Manager) getIndex(ctx context.Context, f *fetch, s *metadata.Segment, s
 		if err := x.verify(0, data); err != nil {
 			return err
 		}
-		return r.fill(chunkKey{s.Object, 0}, 0, data, !f.isUrgent())
+		ch, err := r.fill(chunkKey{s.Object, 0}, 0, data, !f.isUrgent())
+		if ch != nil {
+			ch.unpin()
+		}
+		return err
 	})
 	return x, err
 }
