@@ -69,7 +69,7 @@ func (l *lease) offsetAt(i int) int64 { offset, _ := l.x.at(i); return offset }
 
 // firstMissing pins the chunks of [from, to) and returns the first that is not cached.
 func (l *lease) firstMissing(from, to int64) (number int64, missing bool) {
-	for number = l.m.chunkAt(l.x, from); number <= l.m.chunkAt(l.x, to-1); number++ {
+	for number = l.m.chunkAt(l.x, from); to > from && number <= l.m.chunkAt(l.x, to-1); number++ {
 		if !l.cached(number) {
 			return number, true
 		}
@@ -106,12 +106,7 @@ func (l *lease) count(ctx context.Context, from int64, req ReadRequest) (cut, er
 	if err != nil {
 		return cut{}, err
 	}
-	for number := l.m.chunkAt(l.x, from); c.to > from && number <= l.m.chunkAt(l.x, c.to-1); number++ {
-		if _, err := l.chunk(ctx, number); err != nil {
-			return cut{}, err
-		}
-	}
-	return c, nil
+	return c, l.need(ctx, c.from, c.to)
 }
 
 // walkBuffer is how much walk reads at a time: small batches come many at once, large ones cost no
@@ -161,8 +156,8 @@ func (l *lease) fill(ctx context.Context, buf []byte, pos int64) (int, error) {
 
 // notBatch drops the chunk with the header that is none.
 func (l *lease) notBatch(pos int64) error {
-	if ch, ok := l.chunks[l.m.chunkAt(l.x, pos)]; ok {
-		return l.spoiled(ch, errHeader)
+	if number := l.m.chunkAt(l.x, pos); l.cached(number) {
+		return l.spoiled(l.chunks[number], errHeader)
 	}
 	return corrupt("%w at %d", errHeader, pos)
 }

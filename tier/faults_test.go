@@ -110,7 +110,7 @@ func TestSingleFlight(t *testing.T) {
 // TestRandomReader: 10,000 seeks all over a partition, some abandoned. Each costs at most one chunk, and afterwards
 // all memory and every pin is back.
 func TestRandomReader(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.CacheBytes = 4 << 20 })
+	r := newRig(t, func(c *Config) { c.CacheBytes = 9 << 20 })
 	w := r.fill("orders", 3, 1000, 2<<20, 2<<20, 3<<20, 4<<20)
 	r.cold()
 	before := r.store.count()

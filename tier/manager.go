@@ -117,6 +117,7 @@ type Manager struct {
 	uploads   pacer
 	slots     chan struct{} // one for each upload under way
 	lookups   chan struct{} // one for each time lookup that decompresses
+	holder    chan struct{} // the reader that holds a chunk while it waits for another, see lease.need
 	health    health
 	fetches   fetches
 	streams   streams
@@ -155,6 +156,7 @@ func New(cfg Config) (*Manager, error) {
 		uploads: pacer{rate: cfg.UploadRate},
 		slots:   make(chan struct{}, cfg.UploadConcurrency),
 		lookups: make(chan struct{}, maxLookups),
+		holder:  make(chan struct{}, 1),
 	}
 	m.life, m.end = context.WithCancelCause(context.Background())
 	m.metrics = newMetrics(m)

@@ -194,17 +194,53 @@ func (l *lease) keep(number int64, ch *chunk) {
 	l.chunks[number] = ch
 }
 
-// chunk returns a chunk, pinned as long as the lease, from the cache or the store.
+// chunk returns a chunk from the cache or the store. While it waits for the store it holds nothing: readers that hold one
+// chunk and wait for another would stop each other in a small cache. So what was pinned before may be
+// pinned no more; need pins several together.
 func (l *lease) chunk(ctx context.Context, number int64) (*chunk, error) {
-	if ch, ok := l.chunks[number]; ok {
-		return ch, nil
+	if l.cached(number) {
+		return l.chunks[number], nil
 	}
+	l.release()
+	return l.fetch(ctx, number)
+}
+
+func (l *lease) fetch(ctx context.Context, number int64) (*chunk, error) {
 	ch, err := l.m.chunk(ctx, l.s, l.x, number)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.keep(number, ch)
 	}
-	l.keep(number, ch)
-	return ch, nil
+	return ch, err
+}
+
+// needTries is how often need begins anew when one chunk is evicted while it waits for the next.
+const needTries = 3
+
+// need pins all chunks of [from, to). In a cache so small that they drive each other out, one reader at a
+// time may hold some while he waits for the others.
+func (l *lease) need(ctx context.Context, from, to int64) error {
+	for range needTries {
+		missing, ok := l.firstMissing(from, to)
+		if !ok {
+			return nil
+		}
+		if _, err := l.chunk(ctx, missing); err != nil {
+			return err
+		}
+	}
+	l.release()
+	select {
+	case l.m.holder <- struct{}{}:
+		defer func() { <-l.m.holder }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for missing, ok := l.firstMissing(from, to); ok; missing, ok = l.firstMissing(from, to) {
+		if _, err := l.fetch(ctx, missing); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cached is chunk without the store.
