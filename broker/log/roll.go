@@ -80,14 +80,14 @@ func (l *Log) seal(s *segment) error {
 	return nil
 }
 
-// writeSnapshot writes the producer state at an offset. It is not synced: a torn one is recognised and the state is built from
-// an older one and the batches.
+// writeSnapshot writes the producer state at an offset. A new one is not synced: a torn one is recognised and the state is built from
+// an older one and the batches. But one that is there may be what the log begins with.
 func (l *Log) writeSnapshot(offset int64, data []byte) error {
 	name := l.path(offset, snapshotSuffix)
-	if err := removeIfThere(l.fs, name); err != nil {
-		return err
-	}
 	f, err := l.fs.Create(name)
+	if errors.Is(err, fs.ErrExist) {
+		return vfs.WriteFileAtomic(l.fs, name, data)
+	}
 	if err != nil {
 		return err
 	}
