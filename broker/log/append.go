@@ -251,7 +251,7 @@ func (l *Log) publish(s *segment, now time.Time) {
 	}
 	for _, b := range g.batches {
 		s.add(b, interval)
-		l.marks.add(s, b.base, b.pos)
+		l.marks.add(s, b)
 		if b.epoch > l.epochs.last() && l.epochs.assign(b.epoch, b.base) {
 			l.epochsDirty.Store(true)
 		}

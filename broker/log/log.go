@@ -123,6 +123,7 @@ type Log struct {
 	producers *producers
 	epochs    EpochCache
 	marks     marks
+	hints     hints     // has its own lock
 	retired   []retired // oldest first: out of the log, not yet off the disk
 
 	logStart   atomic.Int64

@@ -174,9 +174,11 @@ func (l *Log) openSegments(bases []int64) error {
 		s := newSegment(l.fs, l.dir, base, file)
 		s.setJitter(l.config.Load().SegmentJitterMs)
 		l.segments = append(l.segments, s)
-		if s.size, err = file.Size(); err != nil {
+		info, err := l.fs.Stat(l.path(base, logSuffix))
+		if err != nil {
 			return err
 		}
+		s.size, s.firstAppend = info.Size(), info.ModTime()
 		if i+1 < len(bases) {
 			s.next = bases[i+1]
 		}

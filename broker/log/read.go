@@ -53,7 +53,7 @@ type view struct {
 	next   int64 // offset after them
 	// bounded: batches that reach next or beyond are out of bounds, and where they begin is not known; size then counts them.
 	bounded bool
-	pos     int64 // where the batch begins, -1 unknown
+	first   mark // the batch that holds the offset, if it is known
 }
 
 // view pins the segment that holds offset.
@@ -71,22 +71,27 @@ func (l *Log) view(offset, end int64) (view, error) {
 		return view{}, nil
 	}
 	s := l.segments[l.find(offset)]
-	v := view{seg: s, active: !s.sealed, size: s.size, next: s.next, pos: -1}
+	v := view{seg: s, active: !s.sealed, size: s.size, next: s.next}
 	if end < s.next {
 		v.next, v.bounded = end, true
 		if pos, ok := l.marks.begin(s, end); ok {
 			v.size, v.bounded = pos, false
 		}
 	}
-	if pos, ok := l.marks.floor(s, offset); ok {
-		v.pos = pos
+	if first, ok := l.marks.holds(s, offset); ok {
+		v.first = first
+	} else {
+		v.first = l.hints.get(s, offset)
 	}
 	s.pins.Add(1)
 	return v, nil
 }
 
 func (l *Log) readSegment(v view, offset, maxBytes int64, minOneBatch bool) (Read, error) {
-	b, err := l.seek(v.seg, v.pos, v.size, offset)
+	b, err := v.first, error(nil)
+	if b.seg == nil {
+		b, err = l.seek(v.seg, v.size, offset)
+	}
 	if err == io.EOF {
 		return Read{FirstOffset: offset, NextOffset: v.next}, nil
 	}
@@ -108,31 +113,29 @@ func (l *Log) readSegment(v view, offset, maxBytes int64, minOneBatch bool) (Rea
 	return r, nil
 }
 
-// seek finds the first batch of a pinned segment that reaches offset or beyond, below size. It begins at pos, or asks the index if
-// that is -1. io.EOF says that there is none. An index that leads astray is built anew.
-func (l *Log) seek(s *segment, pos, size, offset int64) (placed, error) {
-	var err error
-	if asked := pos < 0; asked {
-		if pos, err = l.floor(s, offset-s.base, false); err != nil {
-			return placed{}, err
-		}
-		b, first, err := walkTo(s, pos, size, offset)
-		if pos == 0 || err == nil && first.base <= offset || err == io.EOF && first.size > 0 {
-			return b, err
-		}
-		if err := l.rebuild(s); err != nil {
-			return placed{}, err
-		}
-		if pos, err = l.floor(s, offset-s.base, false); err != nil {
-			return placed{}, err
-		}
+// seek finds the first batch of a pinned segment that reaches offset or beyond, below size. io.EOF says that there is none. An index
+// that leads astray is built anew.
+func (l *Log) seek(s *segment, size, offset int64) (mark, error) {
+	pos, err := l.floor(s, offset-s.base, false)
+	if err != nil {
+		return mark{}, err
 	}
-	b, _, err := walkTo(s, pos, size, offset)
+	b, first, err := walkTo(s, pos, size, offset)
+	if pos == 0 || first.size > 0 && first.base <= offset {
+		return b, err
+	}
+	if err := l.rebuild(s); err != nil {
+		return mark{}, err
+	}
+	if pos, err = l.floor(s, offset-s.base, false); err != nil {
+		return mark{}, err
+	}
+	b, _, err = walkTo(s, pos, size, offset)
 	return b, err
 }
 
 // walkTo walks from the batch at pos to the one that reaches offset. first is the batch at pos.
-func walkTo(s *segment, pos, size, offset int64) (b, first placed, err error) {
+func walkTo(s *segment, pos, size, offset int64) (b, first mark, err error) {
 	window := blocks.Get().(*[indexBlock]byte)
 	defer blocks.Put(window)
 	c := newCursor(s.file, pos, size, window[:])
@@ -141,7 +144,7 @@ func walkTo(s *segment, pos, size, offset int64) (b, first placed, err error) {
 		if err != nil {
 			return b, first, err
 		}
-		b = place(h, pos, size)
+		b = mark{s, h.BaseOffset(), h.LastOffset(), pos, size}
 		if n == 0 {
 			first = b
 		}
@@ -153,7 +156,7 @@ func walkTo(s *segment, pos, size, offset int64) (b, first placed, err error) {
 
 // fit finds where a read ends that begins with the batch b and may reach up to limit: the position after its last batch, and
 // the offset that follows. The index leads close to it, headers the rest of the way.
-func (l *Log) fit(v view, b placed, limit int64) (stop, next int64, err error) {
+func (l *Log) fit(v view, b mark, limit int64) (stop, next int64, err error) {
 	at, err := l.floor(v.seg, min(limit, v.size), true)
 	if err == nil && v.bounded {
 		var below int64
@@ -175,6 +178,7 @@ func (l *Log) fit(v view, b placed, limit int64) (stop, next int64, err error) {
 		case err != nil:
 			return 0, 0, err
 		case h.LastOffset() >= v.next || pos+size > limit:
+			l.hints.put(mark{v.seg, h.BaseOffset(), h.LastOffset(), pos, size})
 			return pos, min(h.BaseOffset(), v.next), nil
 		}
 	}

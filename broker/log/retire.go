@@ -55,7 +55,7 @@ func (l *Log) detach(offset int64) []SegmentInfo {
 	if len(gone) > 0 {
 		l.segments = append([]*segment(nil), l.segments[len(gone):]...)
 		l.localStart.Store(l.segments[0].base)
-		l.marks.clear()
+		l.hints.clear()
 	}
 	return gone
 }

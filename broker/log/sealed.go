@@ -61,7 +61,7 @@ func (l *Log) pinSealed(from int64) *segment {
 }
 
 func (l *Log) describe(s *segment, from int64) (Sealed, error) {
-	b, err := l.seek(s, -1, s.size, from)
+	b, err := l.seek(s, s.size, from)
 	if err == io.EOF {
 		return Sealed{}, nil
 	}

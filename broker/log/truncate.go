@@ -40,7 +40,7 @@ func (l *Log) Truncate(offset int64) error {
 // the log is changed.
 func (l *Log) prepare(old *segment, offset int64) (*segment, error) {
 	pos, next := old.size, old.next
-	b, err := l.seek(old, -1, old.size, offset)
+	b, err := l.seek(old, old.size, offset)
 	if err == nil {
 		pos, next = b.pos, b.base
 	} else if err != io.EOF { // at the end the segment has nothing to lose
@@ -186,6 +186,7 @@ func (l *Log) publishTruncation(kept *segment, i int, state *producers) {
 	l.segments = append(append([]*segment(nil), l.segments[:i]...), kept)
 	l.producers = state
 	l.marks.clear()
+	l.hints.clear()
 	l.end.Store(kept.next)
 	l.hw.Store(min(l.hw.Load(), kept.next))
 	if l.epochs.truncateEnd(kept.next) {
@@ -292,6 +293,7 @@ func (l *Log) publishRestart(s *segment, offset int64, epochs []record.EpochStar
 	}
 	l.epochsDirty.Store(true)
 	l.marks.clear()
+	l.hints.clear()
 	l.end.Store(offset)
 	l.synced.Store(offset)
 	l.localStart.Store(offset)
