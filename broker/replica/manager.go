@@ -302,8 +302,9 @@ func (m *Manager) closeLogs(list []*Partition) error {
 		if l == nil {
 			continue
 		}
+		offline := p.offline()
 		closers.submit(func() {
-			if err := l.Close(true); err != nil {
+			if err := l.Close(!offline); err != nil && !offline { // what an offline directory says was said before
 				mu.Lock()
 				errs = append(errs, err)
 				mu.Unlock()

@@ -23,11 +23,9 @@ func (p *Partition) wantSync(urgent bool) {
 		p.sync.again = true
 	case urgent:
 		p.startSync()
-	case !p.sync.active && !p.sync.armed:
+	case !p.sync.armed:
 		p.sync.armed = true
 		p.m.timers.add(&p.sync.lazy, time.Now().Add(lazySync), p.lazyDue)
-	case p.sync.active:
-		p.sync.again = true
 	}
 }
 
