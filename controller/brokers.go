@@ -40,9 +40,13 @@ func (c *Controller) brokerRegistration(r *wire.Request, req *kmsg.BrokerRegistr
 		if err == nil {
 			err = done.results[len(done.results)-1].Err()
 		}
+		if b := c.Image().Broker(req.BrokerID); err == nil && (b == nil || b.Incarnation != req.IncarnationID) {
+			err = metadata.Refuse(kerr.DuplicateBrokerRegistration, "another process has taken the place of broker %d", req.BrokerID)
+		} else if err == nil {
+			resp.BrokerEpoch = b.Epoch
+		}
 		if resp.ErrorCode = code(err); err == nil {
-			resp.BrokerEpoch = int64(done.index)
-			c.logger.Info("broker registered", "broker", req.BrokerID, "epoch", done.index, "rack", deref(req.Rack))
+			c.logger.Info("broker registered", "broker", req.BrokerID, "epoch", resp.BrokerEpoch, "rack", deref(req.Rack))
 		} else {
 			c.logger.Warn("broker registration refused", "broker", req.BrokerID, "err", err)
 		}

@@ -21,7 +21,8 @@ func TestRegistrationAndHeartbeat(t *testing.T) {
 	if hb := b.heartbeat(0); hb.ErrorCode != kerr.BrokerIDNotRegistered.Code {
 		t.Errorf("not registered: %+v", hb)
 	}
-	first := b.register(wire.NewUUID())
+	incarnation := wire.NewUUID()
+	first := b.register(incarnation)
 	b.epoch = first.BrokerEpoch
 	if first.ErrorCode != 0 || first.BrokerEpoch != int64(n.c.Image().Index()) {
 		t.Fatalf("%+v at %d", first, n.c.Image().Index())
@@ -39,6 +40,10 @@ func TestRegistrationAndHeartbeat(t *testing.T) {
 	b.epoch++
 	if again := b.register(wire.NewUUID()); again.ErrorCode != kerr.DuplicateBrokerRegistration.Code {
 		t.Errorf("while the first one lives: %+v", again)
+	}
+
+	if same := b.register(incarnation); same.ErrorCode != 0 || same.BrokerEpoch != b.epoch || n.c.Image().Broker(5).Fenced {
+		t.Errorf("the same one again: %+v", same)
 	}
 
 	topic := n.createTopic(b.conn, "t", 1)

@@ -278,3 +278,12 @@ func TestFeatures(t *testing.T) {
 		t.Errorf("%+v", resp)
 	}
 }
+
+func FuzzParseMember(f *testing.F) {
+	f.Add("version=1\ncluster.id=c\nnode.id=1\nmember.id=m\nformed=true\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if m, err := parseMember(text); err == nil && (m.clusterID == "" || m.memberID == "") {
+			t.Fatalf("%q is read as %+v", text, m)
+		}
+	})
+}

@@ -31,9 +31,10 @@ func (x *SetFeature) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	return []Record{&x.Feature}, nil, nil
 }
 
-// apply of a registration puts the broker in place fenced. It has been fenced
-// before, or never seen, so that it leads nothing; what it held in a log
-// directory that it does not bring along is lost with this very entry.
+// apply of a registration puts a new life of the broker in place fenced. The
+// life before has been fenced, so that it leads nothing. The same life, whose
+// first answer was lost, stays what it is. What it held in a log directory
+// that it does not bring along is lost with this very entry.
 func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	old := m.Broker(x.ID)
 	switch {
@@ -55,17 +56,20 @@ func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	}
 	b := &Broker{ID: x.ID, Epoch: int64(at.Index), Incarnation: x.Incarnation, Rack: x.Rack,
 		Listeners: x.Listeners, LogDirs: x.LogDirs, Fenced: true}
-	recs := []Record{b}
-	if old != nil {
-		recs = append(recs, m.leave(x.ID, func(p *Partition) departure {
-			switch {
-			case lostDir(p, old, b):
-				return lost
-			case !old.Fenced:
-				return fenced
-			}
-			return stays
-		})...)
+	if old == nil {
+		return []Record{b}, nil, nil
+	}
+	same := old.Incarnation == x.Incarnation
+	if same {
+		b.Epoch, b.Fenced, b.InControlledShutdown = old.Epoch, old.Fenced, old.InControlledShutdown
+	}
+	recs := append([]Record{b}, m.leave(x.ID, func(p *Partition) departure {
+		if lostDir(p, old, b) {
+			return lost
+		}
+		return stays
+	})...)
+	if !same {
 		recs = append(recs, m.reassign(x.ID)...)
 	}
 	return recs, nil, nil
@@ -116,7 +120,7 @@ func (x *ShutdownBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 
 func (x *UnfenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	b, err := m.brokerAt(x.ID, x.Epoch)
-	if err != nil || !b.Fenced {
+	if err != nil || !b.Fenced || b.InControlledShutdown {
 		return nil, nil, err
 	}
 	next := *b
@@ -243,7 +247,7 @@ func (m *Image) without(p *Partition, id int32, d departure) *Partition {
 	if p.Leader == id {
 		next.Leader = m.successor(p, id)
 		if next.Leader == NoLeader && d == leaving {
-			next.Leader = id
+			next.Leader, next.ISR = id, p.ISR
 		}
 	}
 	if next.Leader != p.Leader {

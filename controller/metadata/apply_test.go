@@ -66,9 +66,10 @@ func TestRegisterBroker(t *testing.T) {
 	c.refused(kerr.StaleBrokerEpoch, &UnfenceBroker{ID: 1, Epoch: b.Epoch})
 	c.refused(nil, &UnfenceBroker{ID: 1, Epoch: c.img.Broker(1).Epoch})
 	c.refused(kerr.DuplicateBrokerRegistration, with(func(r *RegisterBroker) { r.Incarnation = wire.NewUUID() }))
-	c.refused(nil, with(func(r *RegisterBroker) { r.Incarnation = c.img.Broker(1).Incarnation })) // renews
-	if !c.img.Broker(1).Fenced {
-		t.Error("a new registration must start fenced")
+	epoch := c.img.Broker(1).Epoch
+	c.refused(nil, with(func(r *RegisterBroker) { r.Incarnation, r.Rack = c.img.Broker(1).Incarnation, "r" }))
+	if b := c.img.Broker(1); b.Fenced || b.Epoch != epoch || b.Rack != "r" {
+		t.Errorf("the same life, registered again: %+v", b)
 	}
 	c.refused(kerr.InvalidRegistration, with(func(r *RegisterBroker) { r.ID = 2 }))
 	c.refused(nil, with(func(r *RegisterBroker) { r.ID, r.LogDirs = 2, []wire.UUID{other} }))

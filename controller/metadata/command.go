@@ -34,8 +34,9 @@ type (
 type (
 	// RegisterBroker admits one life of a broker, fenced; its epoch is the
 	// index of the entry. Another life that is still unfenced must be fenced
-	// first (DUPLICATE_BROKER_REGISTRATION). Registering the same incarnation
-	// again renews it.
+	// first (DUPLICATE_BROKER_REGISTRATION). The same incarnation, registered
+	// again, keeps its epoch and stays in service: its answer was lost, or its
+	// listeners changed.
 	RegisterBroker struct {
 		ID          int32
 		ClusterID   string
