@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race lint fuzz minio interop bench
+.PHONY: help build check test race lint fuzz minio interop bench demo
 
 # Tools are built at these versions into .cache/bin, beside a stamp that names the version.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c

@@ -39,6 +39,7 @@ func newRoot(a *app) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 
+		newServer(a), newDev(a),
 		newTopic(a), newProduce(a), newConsume(a),
 		newTier(a), newVersion(a),
 	)

@@ -53,11 +53,17 @@ func (s *services) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case svc := <-s.ended:
-		if svc.err == nil {
-			svc.err = errors.New("ended unexpectedly")
-		}
-		return fmt.Errorf("%s: %w", svc.name, svc.err)
+		return svc.failure()
 	}
+}
+
+// failure is the error of a service that ended by itself.
+func (svc *service) failure() error {
+	err := svc.err
+	if err == nil {
+		err = errors.New("ended unexpectedly")
+	}
+	return fmt.Errorf("%s: %w", svc.name, err)
 }
 
 // stop ends all services, the last started first, and reports those that
