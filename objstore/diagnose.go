@@ -16,7 +16,7 @@ var diagnoses = []struct {
 	{ErrTimeout, "the object store does not answer: connections or requests vanish (a firewall, a route, a security group)",
 		"check from this host that the endpoint's port is reachable, e.g. with curl, and that no firewall drops the packets"},
 	{ErrUnreachable, "the object store refuses or breaks connections",
-		"check that the store runs, and the host, port and scheme (http or https) of varve.store.s3.endpoint"},
+		"check that the store runs, the host, port and scheme (http or https) of varve.store.s3.endpoint, and that its certificate is trusted here (AWS_CA_BUNDLE names a private authority)"},
 	{ErrAuth, "the object store does not accept the credentials (unknown access key, wrong secret key, expired token, or none found)",
 		"check the key files named by varve.store.s3.access.key.file and .secret.key.file, or what the AWS default chain finds (environment, profile, instance role)"},
 	{ErrClockSkew, "the clock of this host differs too much from the object store's, so that signatures are refused",

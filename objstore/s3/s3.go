@@ -24,6 +24,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
@@ -76,7 +77,7 @@ type Options struct {
 	PartSize int64            // bytes, at least S3's 5 MiB; an object of more than four is sent in parts. 0 = objstore.PartSize
 	Backoff  objstore.Backoff // for one part; zero = objstore.DefaultBackoff
 
-	TLS  *tls.Config                                                       // nil = the system's roots
+	TLS  *tls.Config                                                       // nil = the system's roots, or AWS_CA_BUNDLE's
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil = net.Dialer
 }
 
@@ -98,6 +99,9 @@ func New(ctx context.Context, opts Options) (*Store, error) {
 	cfg, err := loadConfig(ctx, opts)
 	if err != nil {
 		return nil, fmt.Errorf("open s3 store: %w", err)
+	}
+	if sdk, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok && opts.TLS == nil {
+		opts.TLS = sdk.GetTransport().TLSClientConfig // holds the authorities of AWS_CA_BUNDLE
 	}
 	s := &Store{http: newHTTPClient(opts), opts: opts}
 	s.ifAbsent.Store(true)

@@ -2,8 +2,11 @@ package s3_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,5 +97,33 @@ func TestOptions(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestTLS: over https an unknown authority is refused and told, one named by AWS_CA_BUNDLE
+// trusted, and objects travel whole and in parts.
+func TestTLS(t *testing.T) {
+	srv := minio.Run(t, minio.Config{TLS: true})
+	opts := srv.Options("secret")
+	opts.PartSize = partSize
+	stranger := open(t, opts)
+	defer stranger.Close()
+	err := stranger.Put(t.Context(), "x", strings.NewReader("x"), 1, objstore.PutOptions{})
+	if !errors.Is(err, objstore.ErrUnreachable) || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("unknown authority: %v", err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", srv.CAFile)
+	s := open(t, opts)
+	defer s.Close()
+	if err := s.Put(t.Context(), "x", strings.NewReader("x"), 1, objstore.PutOptions{}); !errors.Is(err, objstore.ErrNoBucket) {
+		t.Fatalf("trusted, no bucket yet: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(srv.Dir, "data", "secret"), 0o755); err != nil { // a bucket, to MinIO
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1000, 4*partSize + 1} {
+		name := fmt.Sprint("o", size)
+		objstoretest.Put(t, s, name, objstoretest.Bytes(9, size))
+		objstoretest.Want(t, s, name, objstoretest.Bytes(9, size))
 	}
 }

@@ -4,6 +4,7 @@ package minio
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -44,13 +45,15 @@ type Config struct {
 	Dir    string    // objects; "" = a temporary directory, removed by Close
 	Region string    // "" = any region is right
 	Domain string    // buckets are also hosts below it: BUCKET.Domain
+	TLS    bool      // https, with a certificate that only CAFile vouches for
 	Log    io.Writer // the server's output; nil = dropped
 }
 
 // Server is a running MinIO. Close ends it.
 type Server struct {
 	Addr     string // host:port on loopback
-	Endpoint string // http://host:port
+	Endpoint string // http://host:port, or https
+	CAFile   string // PEM, with Config.TLS
 	Dir      string
 	cfg      Config
 	ownDir   bool
@@ -95,6 +98,13 @@ func Run(t testing.TB, cfg Config) *Server {
 	return s
 }
 
+func (c Config) scheme() string {
+	if c.TLS {
+		return "https://"
+	}
+	return "http://"
+}
+
 // binary is where `make minio` puts it, in the repository that the working directory is in.
 func binary() (string, error) {
 	if name := os.Getenv(Binary); name != "" {
@@ -126,13 +136,18 @@ func (s *Server) start(ctx context.Context, bin string) error {
 		return err
 	}
 	s.Addr = ln.Addr().String()
-	s.Endpoint = "http://" + s.Addr
+	s.Endpoint = s.cfg.scheme() + s.Addr
 	if err := ln.Close(); err != nil {
 		return err
 	}
 	data, home := filepath.Join(s.Dir, "data"), filepath.Join(s.Dir, "home")
 	if err := errors.Join(os.MkdirAll(data, 0o755), os.MkdirAll(home, 0o755)); err != nil {
 		return err
+	}
+	if s.cfg.TLS {
+		if s.CAFile, err = writeCertificate(home); err != nil {
+			return err
+		}
 	}
 	cmd := exec.Command(bin, "server", "--quiet", "--address", s.Addr, "--certs-dir", home, data)
 	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "MINIO_ROOT_USER=" + AccessKey, "MINIO_ROOT_PASSWORD=" + SecretKey,
@@ -159,6 +174,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -171,7 +187,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if resp, err := http.DefaultClient.Do(req); err == nil {
+		if resp, err := client.Do(req); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return nil
