@@ -184,9 +184,9 @@ func (s *scanner) begin() error {
 		x.entries = append(x.entries, entry{uint32(base - x.Base), uint32(s.started)})
 		x.times = append(x.times, record.NoTimestamp)
 	}
-	if last := len(x.times) - 1; !b.IsControl() {
-		x.times[last] = max(x.times[last], b.MaxTimestamp())
-	}
+	last := len(x.times) - 1
+	x.times[last] = max(x.times[last], b.MaxTimestamp())
+	x.MaxTimestamp = max(x.MaxTimestamp, b.MaxTimestamp())
 	if s.left == 0 { // a batch without records: nothing is left to be summed
 		if s.sum != b.CRC() {
 			return fmt.Errorf("%w: batch at offset %d: %w", ErrBadRun, base, record.ErrCRC)

@@ -22,7 +22,8 @@ type position struct {
 
 // OffsetForTime returns the first record at or after offset from whose timestamp is at least ts, in the
 // order of offsets. It costs no GET if no segment can hold one; else that of an index, unless
-// cached, and of the chunk (of two, if the batch lies across their border). Control batches do not count.
+// cached, and of the chunk (of two, if the batch lies across their border). Control batches count as in Kafka, and as in
+// the local log.
 func (m *Manager) OffsetForTime(ctx context.Context, topicID wire.UUID, partition int32, ts, from int64) (offset, timestamp int64, epoch int32, found bool, err error) {
 	var hit position
 	err = m.withImage(ctx, func(img *metadata.Image) error {
@@ -144,7 +145,7 @@ func (l *lease) records(ctx context.Context, i int, ts, from int64, fn func(posi
 		if pos >= end {
 			return false
 		}
-		if h.IsControl() || h.MaxTimestamp() < ts || h.LastOffset() < from {
+		if h.MaxTimestamp() < ts || h.LastOffset() < from {
 			return true
 		}
 		more := true
