@@ -142,6 +142,10 @@ func TestCreateTopicsG25(t *testing.T) {
 				t.Errorf("v%d: %s exists: %v", v, *mt.Topic, exists)
 			}
 		}
+		req.Topics = []kmsg.CreateTopicsRequestTopic{topic("many"+suffix, 1<<30, 1)}
+		if e := do[*kmsg.CreateTopicsResponse](c, v, req).Topics[0].ErrorCode; e != kerr.PolicyViolation.Code {
+			t.Errorf("v%d: far too many partitions: error %d", v, e)
+		}
 		req.ValidateOnly = true
 		req.Topics = []kmsg.CreateTopicsRequestTopic{topic("only"+suffix, 1, 1), topic("default"+suffix, 1, 1)}
 		resp = do[*kmsg.CreateTopicsResponse](c, v, req)
@@ -359,6 +363,9 @@ func TestCreatePartitions(t *testing.T) {
 		req.Topics[0].Partitions[0].Partition = count - 1
 		if p := do[*kmsg.ProduceResponse](c, 9, req).Topics[0].Partitions[0]; p.ErrorCode != 0 {
 			t.Errorf("v%d: produce to the new one: error %d", v, p.ErrorCode)
+		}
+		if e := ask("t", 1<<30); e != kerr.PolicyViolation.Code {
+			t.Errorf("v%d: far too many: error %d", v, e)
 		}
 		if e := ask("t", count-1); e != kerr.InvalidPartitions.Code {
 			t.Errorf("v%d: fewer: error %d", v, e)

@@ -36,6 +36,11 @@ type node struct {
 
 // startNode runs a node until the test ends. Properties are those of server.properties.
 func startNode(t testing.TB, properties ...string) *node {
+	return startBehind(t, func(addr string) string { return addr }, properties...)
+}
+
+// startBehind runs a node whose broker reaches the controller at another address than the controller's own.
+func startBehind(t testing.TB, via func(addr string) string, properties ...string) *node {
 	t.Helper()
 	static := map[string]string{"node.id": "1", "process.roles": "broker,controller", "log.dirs": "data",
 		"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"}
@@ -58,13 +63,14 @@ func startNode(t testing.TB, properties ...string) *node {
 	fs := vfs.NewMem()
 	dir, err := log.OpenDir(log.DirOptions{FS: fs, Path: "data", ClusterID: n.clusterID, NodeID: 1, Format: true, Reserve: 1, Logger: logger})
 	must(t, err)
+	reach := via(n.controller)
 	host, port, err := net.SplitHostPort(n.addr)
 	must(t, err)
 	p, err := strconv.Atoi(port)
 	must(t, err)
 	listeners := []broker.Listener{{Name: "PLAINTEXT", Protocol: "PLAINTEXT", Host: host, Port: int32(p)}}
 	n.follower = broker.NewFollower(broker.FollowerConfig{NodeID: 1, ClusterID: n.clusterID, Listeners: listeners, Dirs: []wire.UUID{dir.ID()}, PreviousEpoch: -1,
-		Controllers: func() []string { return []string{n.controller} }, RequestTimeout: settings.Session.RequestTimeout, Logger: logger, Registerer: reg})
+		Controllers: func() []string { return []string{reach} }, RequestTimeout: settings.Session.RequestTimeout, Logger: logger, Registerer: reg})
 	n.replicas, err = replica.NewManager(replica.Config{NodeID: 1, BrokerEpoch: n.follower.BrokerEpoch, Dirs: []*log.Dir{dir}, FS: fs, Static: static,
 		Committer: n.follower, WaitImage: n.follower.WaitImage, Logger: logger, Registerer: reg})
 	must(t, err)
