@@ -23,7 +23,8 @@
 //
 //	bin/bench                                  everything
 //	bin/bench -workloads produce-16k -runs 3   one row
-//	bin/bench -only varve -cpuprofile-url ...  one side
+//	bin/bench -only varve                      one side
 //
-// Only processes that the command started are ended.
+// The replay of what lies in the object store alone is measured by
+// test/bench/cold. Only processes that the command started are ended.
 package main

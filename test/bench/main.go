@@ -33,7 +33,6 @@ type options struct {
 	most       int64
 	touch      int64
 	spin       bool
-	cold       bool
 	set        []string
 }
 
@@ -58,7 +57,6 @@ func parseFlags() options {
 	flag.Int64Var(&o.most, "max-bytes", 6<<30, "bytes of records after which a run ends early")
 	flag.Int64Var(&o.touch, "touch", 8<<30, "bytes of memory to touch first (virtual machines); 0: none")
 	flag.BoolVar(&o.spin, "spin", true, "keep CPUs awake by loops at idle priority (virtual machines)")
-	flag.BoolVar(&o.cold, "cold", true, "replay from a MinIO beside plain GETs of the same objects; needs make minio")
 	flag.Func("set", "property of Varve's, k=v; may be repeated", func(kv string) error { o.set = append(o.set, kv); return nil })
 	flag.Parse()
 	return o
@@ -121,11 +119,6 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	for _, c := range chosen {
 		if err := rep.add(ctx, c, sides, o); err != nil {
-			return err
-		}
-	}
-	if o.cold && o.only != "kafka" {
-		if rep.Cold, err = measureCold(ctx, dir, o); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,6 @@ type report struct {
 	Runs     int
 	Starts   []startSample
 	Rows     []row
-	Cold     []coldSample
 }
 
 // row is one workload at one durability.
@@ -102,29 +101,7 @@ func (r *report) print(w io.Writer) {
 	}
 	t.Flush()
 	fmt.Fprintln(w)
-	r.printCold(w)
 	r.printSettings(w)
-}
-
-// printCold compares the replay with the plain GETs of the same objects.
-func (r *report) printCold(w io.Writer) {
-	if len(r.Cold) == 0 {
-		return
-	}
-	of := func(value func(coldSample) float64) string {
-		var all []float64
-		for _, c := range r.Cold {
-			all = append(all, value(c))
-		}
-		return figure(all)
-	}
-	fmt.Fprintf(w, "cold replay of %d MB from MinIO, one consumer, 1 MiB a fetch, chunk cache empty: %s MB/s, broker CPU %s s/GB, store CPU %s s/GB, peak resident %s MB\n", r.Cold[0].Bytes/1e6,
-		of(coldSample.ReplayRate),
-		of(func(c coldSample) float64 { return c.CPU.Seconds() / float64(c.Bytes) * 1e9 }),
-		of(func(c coldSample) float64 { return c.StoreCPU.Seconds() / float64(c.Bytes) * 1e9 }),
-		of(func(c coldSample) float64 { return float64(c.PeakRSS) / 1e6 }))
-	fmt.Fprintf(w, "plain GETs of the same objects, %d at a time of %d MiB: %s MB/s; replay / plain: %s\n\n", plainAtOnce, plainRange>>20,
-		of(coldSample.PlainRate), of(func(c coldSample) float64 { return c.ReplayRate() / c.PlainRate() }))
 }
 
 // printSettings says what was sent, and which durability each side was set to.

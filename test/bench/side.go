@@ -96,14 +96,10 @@ type topic struct {
 // create makes a topic with a durability and waits until all its partitions
 // have a leader.
 func (s *side) create(ctx context.Context, partitions int, d durability) (topic, error) {
-	return s.createWith(ctx, partitions, topicSettings[s.kind][d])
-}
-
-func (s *side) createWith(ctx context.Context, partitions int, settings map[string]string) (topic, error) {
 	s.topics++
 	name := fmt.Sprintf("bench-%04d", s.topics)
 	configs := map[string]*string{"file.delete.delay.ms": kadm.StringPtr("100")}
-	for k, v := range settings {
+	for k, v := range topicSettings[s.kind][d] {
 		configs[k] = kadm.StringPtr(v)
 	}
 	if _, err := s.admin.CreateTopic(ctx, int32(partitions), 1, configs, name); err != nil {
