@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/varve-io/varve/wire"
+	"github.com/varve-io/varve/wire/record"
 )
 
 // Read is what Read found: whole batches, the first of which holds the offset asked for.
@@ -113,66 +114,98 @@ func (l *Log) readSegment(v view, offset, maxBytes int64, minOneBatch bool) (Rea
 	return r, nil
 }
 
-// seek finds the first batch of a pinned segment that reaches offset or beyond, below size. io.EOF says that there is none. An index
-// that leads astray is built anew.
-func (l *Log) seek(s *segment, size, offset int64) (mark, error) {
-	pos, err := l.floor(s, offset-s.base, false)
-	if err != nil {
-		return mark{}, err
+// errAstray says that an index led to where no batch of that offset begins.
+var errAstray = fmt.Errorf("%w: index", ErrFormat)
+
+// trusting runs a lookup that uses the index of a pinned segment. An index that leads it astray is built anew; that of the active
+// segment, which came from a file then, is no longer asked, until the segment is sealed.
+func (l *Log) trusting(s *segment, lookup func() error) error {
+	err := lookup()
+	if err != errAstray {
+		return err
 	}
-	b, first, err := walkTo(s, pos, size, offset)
-	if pos == 0 || first.size > 0 && first.base <= offset {
-		return b, err
+	l.mu.RLock()
+	sealed := s.sealed
+	l.mu.RUnlock()
+	if !sealed {
+		s.distrusted.Store(true)
+	} else if err := l.rebuild(s); err != nil {
+		return err
 	}
-	if err := l.rebuild(s); err != nil {
-		return mark{}, err
-	}
-	if pos, err = l.floor(s, offset-s.base, false); err != nil {
-		return mark{}, err
-	}
-	b, _, err = walkTo(s, pos, size, offset)
+	return lookup()
+}
+
+// seek finds the first batch of a pinned segment that reaches offset or beyond, below size. io.EOF says that there is none.
+func (l *Log) seek(s *segment, size, offset int64) (b mark, err error) {
+	err = l.trusting(s, func() error {
+		e, err := l.floor(s, offset-s.base, false)
+		if err == nil {
+			b, err = walkTo(s, e, size, offset)
+		}
+		return err
+	})
 	return b, err
 }
 
-// walkTo walks from the batch at pos to the one that reaches offset. first is the batch at pos.
-func walkTo(s *segment, pos, size, offset int64) (b, first mark, err error) {
+// walkTo walks from the batch of an index entry to the one that reaches offset.
+func walkTo(s *segment, e entry, size, offset int64) (mark, error) {
 	window := blocks.Get().(*[indexBlock]byte)
 	defer blocks.Put(window)
-	c := newCursor(s.file, pos, size, window[:])
-	for n := 0; ; n++ {
+	c := newCursor(s.file, int64(e.val), size, window[:])
+	for {
 		h, pos, size, err := c.next()
+		if astray(s, e, h, pos, err) {
+			return mark{}, errAstray
+		}
 		if err != nil {
-			return b, first, err
+			return mark{}, err
 		}
-		b = mark{s, h.BaseOffset(), h.LastOffset(), pos, size}
-		if n == 0 {
-			first = b
-		}
-		if b.last >= offset {
-			return b, first, nil
+		if h.LastOffset() >= offset {
+			return mark{s, h.BaseOffset(), h.LastOffset(), pos, size}, nil
 		}
 	}
+}
+
+// astray tells whether the batch that an index entry leads to is not the one that it speaks of.
+func astray(s *segment, e entry, h record.Batch, pos int64, err error) bool {
+	if e.val == 0 || pos != int64(e.val) {
+		return false
+	}
+	if err != nil {
+		return err == io.EOF || diskError(err) == nil
+	}
+	return h.LastOffset()-s.base != e.key
 }
 
 // fit finds where a read ends that begins with the batch b and may reach up to limit: the position after its last batch, and
 // the offset that follows. The index leads close to it, headers the rest of the way.
 func (l *Log) fit(v view, b mark, limit int64) (stop, next int64, err error) {
-	at, err := l.floor(v.seg, min(limit, v.size), true)
-	if err == nil && v.bounded {
-		var below int64
-		below, err = l.floor(v.seg, v.next-1-v.seg.base, false)
-		at = min(at, below)
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	at = max(at, b.pos+b.size) // the first batch is never left out
+	err = l.trusting(v.seg, func() error {
+		e, err := l.floor(v.seg, min(limit, v.size), true)
+		if err == nil && v.bounded {
+			var below entry
+			if below, err = l.floor(v.seg, v.next-1-v.seg.base, false); below.val < e.val {
+				e = below
+			}
+		}
+		if err == nil {
+			stop, next, err = l.walkUpTo(v, b, e, limit)
+		}
+		return err
+	})
+	return stop, next, err
+}
+
+// walkUpTo walks from an index entry, or from the end of b if that lies behind it, to where a read must end.
+func (l *Log) walkUpTo(v view, b mark, e entry, limit int64) (stop, next int64, err error) {
 	window := blocks.Get().(*[indexBlock]byte)
 	defer blocks.Put(window)
-	c := newCursor(v.seg.file, at, v.size, window[:])
+	c := newCursor(v.seg.file, max(int64(e.val), b.pos+b.size), v.size, window[:])
 	for {
 		h, pos, size, err := c.next()
 		switch {
+		case astray(v.seg, e, h, pos, err):
+			return 0, 0, errAstray
 		case err == io.EOF:
 			return v.size, v.next, nil
 		case err != nil:
@@ -184,23 +217,23 @@ func (l *Log) fit(v view, b mark, limit int64) (stop, next int64, err error) {
 	}
 }
 
-// floor asks the index of a pinned segment for the last position that is not above a target: a relative offset, or a position
-// itself (byPos). It is 0 if the index knows none.
-func (l *Log) floor(s *segment, target int64, byPos bool) (int64, error) {
+// floor asks the index of a pinned segment for the last entry that is not above a target: a relative offset, or a position
+// (byPos). It is zero, which leads to the first batch, if the index knows none.
+func (l *Log) floor(s *segment, target int64, byPos bool) (entry, error) {
 	l.mu.RLock()
 	if !s.sealed {
-		e, ok := s.offsets.floor(s.offsets.mem, target, byPos)
-		l.mu.RUnlock()
-		if !ok {
-			return 0, nil
+		defer l.mu.RUnlock()
+		if s.distrusted.Load() {
+			return entry{}, nil
 		}
-		return int64(e.val), nil
+		e, _ := s.offsets.floor(s.offsets.mem, target, byPos)
+		return e, nil
 	}
 	l.mu.RUnlock()
 	x, err := l.sealedIndex(s, &s.offsets)
 	if err != nil {
-		return 0, err
+		return entry{}, err
 	}
 	e, _, err := x.floor(target, byPos)
-	return int64(e.val), err
+	return e, err
 }

@@ -70,7 +70,7 @@ func (l *Log) describe(s *segment, from int64) (Sealed, error) {
 	}
 	run := Sealed{Base: b.base, End: s.next, Size: s.size - b.pos, Data: io.NewSectionReader(s.file, b.pos, s.size-b.pos),
 		Epochs: l.Epochs(b.base, s.next), Release: s.release}
-	if run.MinTimestamp, run.MaxTimestamp, err = l.dataTimes(s, b.pos); err != nil {
+	if run.MinTimestamp, run.MaxTimestamp, err = l.dataTimes(s, entry{b.last - s.base, int32(b.pos)}); err != nil {
 		return run, err
 	}
 	if run.Producers, err = l.producersAtEnd(s); err != nil {
@@ -80,17 +80,17 @@ func (l *Log) describe(s *segment, from int64) (Sealed, error) {
 	return run, err
 }
 
-// dataTimes returns the smallest and the largest timestamp of the data batches from pos on.
-func (l *Log) dataTimes(s *segment, pos int64) (smallest, largest int64, err error) {
+// dataTimes returns the smallest and the largest timestamp of the data batches from that of an index entry on.
+func (l *Log) dataTimes(s *segment, e entry) (smallest, largest int64, err error) {
 	l.mu.RLock()
 	smallest, largest = s.minData, s.maxData
-	known := s.dataKnown && pos == 0
+	known := s.dataKnown && e.val == 0
 	l.mu.RUnlock()
 	if known {
 		return smallest, largest, nil
 	}
 	sum := segment{minData: record.NoTimestamp, maxData: record.NoTimestamp}
-	err = l.eachBatch(s, pos, s.size, func(b placed, _ func() (record.Batch, error)) (bool, error) {
+	err = l.eachBatch(s, e, s.size, func(b placed, _ func() (record.Batch, error)) (bool, error) {
 		sum.addTimes(b)
 		return true, nil
 	})

@@ -83,6 +83,8 @@ type segment struct {
 	jitter  time.Duration
 	written int64 // size up to which write-back was started; owned by the append turn
 
+	distrusted atomic.Bool // the indexes in memory were loaded from files that turned out to be wrong
+
 	pins    atomic.Int64
 	release func() // gives one pin back; made once, so that a read allocates nothing
 }

@@ -95,34 +95,43 @@ func (l *Log) loadRecentBatches() error {
 		return nil
 	}
 	s := l.active()
-	pos, err := l.floor(s, s.size-recentTail, true)
+	e, err := l.floor(s, s.size-recentTail, true)
 	if err != nil {
 		return err
 	}
 	if n := s.offsets.entries(); n > recentEntries {
-		pos = max(pos, int64(s.offsets.decode(s.offsets.mem[(n-recentEntries)*s.offsets.width:]).val))
-	}
-	segments := []*segment{s}
-	if n := len(l.segments); pos == 0 && n > 1 && l.segments[n-2].size <= recentTail {
-		segments = []*segment{l.segments[n-2], s}
+		if at := s.offsets.decode(s.offsets.mem[(n-recentEntries)*s.offsets.width:]); at.val > e.val {
+			e = at
+		}
 	}
 	recent := newProducers()
-	for _, s := range segments {
-		err := l.walk(s, pos, func(h record.Batch, _ func() (record.Batch, error)) error {
-			if h.IsControl() {
-				return nil
-			}
-			_, err := recent.apply(h, nil)
-			return err
-		})
-		if err != nil {
+	if n := len(l.segments); e.val == 0 && n > 1 && l.segments[n-2].size <= recentTail {
+		if err := l.recentBatches(l.segments[n-2], entry{}, recent); err != nil {
 			return err
 		}
+	}
+	err = l.recentBatches(s, e, recent)
+	if err == errAstray {
+		err = l.recentBatches(s, entry{}, recent)
+	}
+	if err != nil {
+		return err
 	}
 	for id, p := range l.producers.byID {
 		p.complete(recent.byID[id])
 	}
 	return nil
+}
+
+// recentBatches applies the data batches of a segment from an index entry on to a state that knows nothing before.
+func (l *Log) recentBatches(s *segment, e entry, recent *producers) error {
+	return l.eachHeader(s, e, s.size, func(h record.Batch) (bool, error) {
+		if h.IsControl() {
+			return true, nil
+		}
+		_, err := recent.apply(h, nil)
+		return true, err
+	})
 }
 
 // complete takes over the batches of other, which ends with the one batch that p has.

@@ -54,11 +54,19 @@ func (l *Log) timeInSegment(s *segment, ts, start, end int64) (found TimeOffset,
 	if newest < ts || size == 0 {
 		return found, false, nil
 	}
-	pos, err := l.timePosition(s, ts, start)
-	if err != nil {
-		return found, false, err
-	}
-	err = l.eachBatch(s, pos, size, func(b placed, whole func() (record.Batch, error)) (bool, error) {
+	err = l.trusting(s, func() error {
+		e, err := l.timePosition(s, ts, start)
+		if err == nil {
+			found, ok, err = l.timeFrom(s, e, size, ts, start, end)
+		}
+		return err
+	})
+	return found, ok, err
+}
+
+// timeFrom looks at the batches from an index entry on.
+func (l *Log) timeFrom(s *segment, e entry, size, ts, start, end int64) (found TimeOffset, ok bool, err error) {
+	err = l.eachBatch(s, e, size, func(b placed, whole func() (record.Batch, error)) (bool, error) {
 		switch {
 		case b.base >= end:
 			return false, nil
@@ -83,28 +91,27 @@ func (l *Log) timeInSegment(s *segment, ts, start, end int64) (found TimeOffset,
 	return found, ok, err
 }
 
-// timePosition returns a position such that no batch before it has a timestamp of ts or later, or lies at or after start.
-func (l *Log) timePosition(s *segment, ts, start int64) (int64, error) {
-	offset := start - s.base
+// timePosition returns an index entry such that no batch before it has a timestamp of ts or later, or reaches start. An entry of the
+// time index tells the last offset of the first batch that has its timestamp, and the largest timestamp up to there.
+func (l *Log) timePosition(s *segment, ts, start int64) (entry, error) {
 	e, ok, err := l.floorTime(s, ts)
 	if err != nil {
-		return 0, err
+		return entry{}, err
 	}
+	offset := start - s.base
 	if ok {
 		offset = max(offset, int64(e.val))
 	}
-	pos, err := l.floor(s, offset, false)
-	if err != nil || pos == 0 {
-		return 0, err
-	}
-	// The entry is the last offset of a batch, and the batch begins at pos; it is the first to have that timestamp.
-	return pos, nil
+	return l.floor(s, offset, false)
 }
 
 func (l *Log) floorTime(s *segment, ts int64) (entry, bool, error) {
 	l.mu.RLock()
 	if !s.sealed {
 		defer l.mu.RUnlock()
+		if s.distrusted.Load() {
+			return entry{}, false, nil
+		}
 		e, ok := s.times.floor(s.times.mem, ts, false)
 		return e, ok, nil
 	}
@@ -116,21 +123,39 @@ func (l *Log) floorTime(s *segment, ts int64) (entry, bool, error) {
 	return x.floor(ts, false)
 }
 
-// eachBatch calls fn with the batches of a pinned segment until it returns false.
-func (l *Log) eachBatch(s *segment, pos, size int64, fn func(b placed, whole func() (record.Batch, error)) (bool, error)) error {
-	window := scans.Get().(*[scanWindow]byte)
-	defer scans.Put(window)
+// eachBatch calls fn with the batches of a pinned segment from an index entry on, until it returns false. whole reads the batch, until fn
+// returns.
+func (l *Log) eachBatch(s *segment, e entry, size int64, fn func(b placed, whole func() (record.Batch, error)) (bool, error)) error {
 	buf := batches.Get().(*[]byte)
 	defer giveBatch(buf)
-	c := newCursor(s.file, pos, size, window[:])
+	pos := int64(e.val)
+	return l.eachHeader(s, e, size, func(h record.Batch) (bool, error) {
+		n, err := record.SizeOf(h)
+		if err != nil {
+			return false, err
+		}
+		b := place(h, pos, n)
+		pos += n
+		return fn(b, func() (record.Batch, error) { return readBatch(s.file, b.pos, n, buf) })
+	})
+}
+
+// eachHeader calls fn with the batch headers of a pinned segment from an index entry on, until it returns false.
+func (l *Log) eachHeader(s *segment, e entry, size int64, fn func(h record.Batch) (bool, error)) error {
+	window := scans.Get().(*[scanWindow]byte)
+	defer scans.Put(window)
+	c := newCursor(s.file, int64(e.val), size, window[:])
 	for {
-		h, pos, n, err := c.next()
+		h, pos, _, err := c.next()
+		if astray(s, e, h, pos, err) {
+			return errAstray
+		}
 		if err == io.EOF {
 			return nil
 		}
 		more := false
 		if err == nil {
-			more, err = fn(place(h, pos, n), func() (record.Batch, error) { return c.whole(pos, n, buf) })
+			more, err = fn(h)
 		}
 		if err != nil {
 			return corruptIf(err, &Damage{File: s.file.Name(), Pos: pos, Offset: s.base, Reason: err.Error()})
@@ -162,7 +187,7 @@ func (l *Log) MaxTimestamp(end int64) (found TimeOffset, ok bool, err error) {
 		if newest <= best {
 			continue
 		}
-		err := l.eachBatch(s, 0, size, func(b placed, whole func() (record.Batch, error)) (bool, error) {
+		err := l.eachBatch(s, entry{}, size, func(b placed, whole func() (record.Batch, error)) (bool, error) {
 			if b.base >= end {
 				return false, nil
 			}
