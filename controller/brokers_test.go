@@ -101,6 +101,28 @@ func TestDeadProcess(t *testing.T) {
 	})
 }
 
+// TestDiedWithTheController: a broker that is not there when a controller takes
+// office is fenced at once.
+func TestDiedWithTheController(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, Config{Dir: dir, SessionTimeout: time.Hour}).ready()
+	dead, alive := listener(t), listener(t)
+	n.broker(2, wire.NewUUID(), dead.Addr())
+	n.broker(3, wire.NewUUID(), alive.Addr())
+	n.stop()
+	dead.Close()
+	n = startNode(t, Config{Dir: dir, SessionTimeout: time.Hour}).ready()
+	eventually(t, func() error {
+		if !n.c.Image().Broker(2).Fenced {
+			return errors.New("not fenced")
+		}
+		return nil
+	})
+	if n.c.Image().Broker(3).Fenced {
+		t.Error("fenced, although its port accepts")
+	}
+}
+
 // TestReplacedProcess: a new life with the address of one whose connection
 // ended need not wait for a session.
 func TestReplacedProcess(t *testing.T) {

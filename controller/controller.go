@@ -278,6 +278,7 @@ func (c *Controller) ascend(ctx context.Context, term uint64) error {
 	r := &reign{term: term, since: time.Now()}
 	c.sessions.reset(c.Image(), r.since)
 	c.reign.Store(r)
+	c.probeAll()
 	c.logger.Info("active controller", "term", term, "index", c.Image().Index())
 	return nil
 }

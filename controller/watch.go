@@ -62,13 +62,28 @@ func expiredReservations(img *metadata.Image, nowMs int64) bool {
 	return false
 }
 
-// connectionEnded asks whether the broker's process still lives: a dead one
-// refuses connections, and is fenced at once rather than after its session.
-// Whatever else the answer is, the session decides.
+// connectionEnded has a look at a broker whose heartbeats came over a
+// connection that ended.
 func (c *Controller) connectionEnded(id int32, epoch int64, conn uint64) {
-	if !c.sessions.left(id, epoch, conn) || c.reign.Load() == nil {
-		return
+	if c.sessions.left(id, epoch, conn) && c.reign.Load() != nil {
+		c.probe(id, epoch)
 	}
+}
+
+// probeAll has a look at all brokers in service, at the beginning of a reign:
+// those that died with the former controller need not be waited for.
+func (c *Controller) probeAll() {
+	for b := range c.Image().Brokers() {
+		if !b.Fenced {
+			c.probe(b.ID, b.Epoch)
+		}
+	}
+}
+
+// probe asks whether a broker's process still lives: a dead one refuses
+// connections, and is fenced at once rather than after its session. Whatever
+// else the answer is, the session decides.
+func (c *Controller) probe(id int32, epoch int64) {
 	c.answer(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
