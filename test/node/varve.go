@@ -18,6 +18,19 @@ type VarveConfig struct {
 	Env      []string // added to the environment
 }
 
+// varvePorts is how many ports a node has: clients, controller, HTTP.
+const varvePorts = 3
+
+// ControllerAddr is where a node started in dir will have its CONTROLLER
+// listener, host:port, so that a test can put something in front of it.
+func ControllerAddr(dir string) (string, error) {
+	ports, err := portsOf(dir, varvePorts)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("127.0.0.1:%d", ports[1]), nil
+}
+
 // StartVarve starts a single combined node; an empty folder is formatted by
 // the server itself, within StartUp.
 func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
@@ -28,7 +41,7 @@ func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("no Varve at %s: run make build", binary)
 	}
-	ports, err := portsOf(cfg.Dir, 3)
+	ports, err := portsOf(cfg.Dir, varvePorts)
 	if err != nil {
 		return nil, err
 	}
