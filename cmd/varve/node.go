@@ -200,7 +200,9 @@ func (n *node) startController(ctx context.Context) error {
 	}
 	var voters []controller.Voter
 	if n.cfg.Lone() {
-		n.controllers = []string{reachable(ln.Addr())}
+		if n.static["controller.quorum.voters"] == "" { // else the operator said where brokers find it
+			n.controllers = []string{reachable(ln.Addr())}
+		}
 	} else {
 		for _, v := range n.cfg.Voters {
 			voters = append(voters, controller.Voter{ID: v.ID, Address: v.Addr()})

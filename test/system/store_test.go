@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,12 +95,13 @@ func TestKillWhileProducing(t *testing.T) {
 	cfg := node.VarveConfig{Dir: t.TempDir()}
 	b := start(t, cfg)
 	c := client(t, b, kgo.RecordDeliveryTimeout(30*time.Second))
-	createTopic(t, c, "t", map[string]string{"segment.bytes": "262144"})
+	createTopic(t, c, "t", map[string]string{"segment.bytes": "1048576"})
 	type ack struct {
 		offset int64
 		value  string
 	}
-	acks := make(chan ack, 1<<16)
+	var mu sync.Mutex
+	var acks []ack
 	ctx, cancel := context.WithCancel(t.Context())
 	produced := make(chan struct{})
 	go func() {
@@ -106,7 +109,9 @@ func TestKillWhileProducing(t *testing.T) {
 		for i := 0; ctx.Err() == nil; i++ {
 			c.Produce(ctx, &kgo.Record{Topic: "t", Value: payload(i, 300)}, func(r *kgo.Record, err error) {
 				if err == nil {
-					acks <- ack{r.Offset, string(r.Value)}
+					mu.Lock()
+					defer mu.Unlock()
+					acks = append(acks, ack{r.Offset, string(r.Value)})
 				}
 			})
 			if i%100 == 0 {
@@ -123,10 +128,12 @@ func TestKillWhileProducing(t *testing.T) {
 	cancel()
 	<-produced
 	c.Close()
-	close(acks)
 	want := map[int64]string{}
 	var last int64
-	for a := range acks {
+	mu.Lock()
+	acked := slices.Clone(acks) // what is told later is not asked for
+	mu.Unlock()
+	for _, a := range acked {
 		if v, twice := want[a.offset]; twice && v != a.value {
 			t.Fatalf("offset %d was acknowledged for two records", a.offset)
 		}
