@@ -132,7 +132,7 @@ func (l *Log) stage(items []*Append, epoch int32, config *Config) (n int) {
 				a.LogAppendTime = -1
 			}
 			a.LogStart = l.LogStart()
-		case l.full(config, g, a.Batch):
+		case l.full(config, g, a.Batch, g.next+int64(a.Batch.LastOffsetDelta())):
 			return n
 		default:
 			a.Batch.SetBaseOffset(g.next)
@@ -283,9 +283,9 @@ func (l *Log) writeBehind(s *segment) {
 	}
 }
 
-// full tells whether the active segment must be sealed before a batch is taken (Kafka's LogSegment.shouldRoll). A batch that is
+// full tells whether the active segment must be sealed before a batch is taken that ends with offset last (Kafka's LogSegment.shouldRoll). A batch that is
 // staged already cannot be taken back, so the answer counts the group.
-func (l *Log) full(config *Config, g *group, b record.Batch) bool {
+func (l *Log) full(config *Config, g *group, b record.Batch, last int64) bool {
 	s := l.active()
 	size := s.size + g.size
 	entries := len(g.batches) + 1 // at most one index entry each
@@ -297,7 +297,7 @@ func (l *Log) full(config *Config, g *group, b record.Batch) bool {
 	case len(s.offsets.mem)+entries*offsetShape.width > config.SegmentIndexBytes,
 		len(s.times.mem)+(entries+1)*timeShape.width > config.SegmentIndexBytes:
 		return true
-	case g.next+int64(b.LastOffsetDelta())-s.base > maxRelativeOffset:
+	case last-s.base > maxRelativeOffset:
 		return true
 	}
 	return config.SegmentMs > 0 && s.rollFrom >= 0 && b.MaxTimestamp() >= 0 &&

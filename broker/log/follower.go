@@ -43,7 +43,7 @@ func (l *Log) stageFollower(batches []byte, maxEpoch int32) (rest []byte, more b
 			return nil, false, nil
 		}
 		if err == nil {
-			err = l.checkFollower(b, g.next, config)
+			err = l.checkFollower(b, g, config)
 		}
 		if err != nil {
 			return batches, false, fmt.Errorf("replicate %s at %d: %w: %w", l.tp, g.next, err, kerr.CorruptMessage)
@@ -51,7 +51,7 @@ func (l *Log) stageFollower(batches []byte, maxEpoch int32) (rest []byte, more b
 		if b.LeaderEpoch() > maxEpoch {
 			return batches, false, nil
 		}
-		if l.full(config, g, b) {
+		if l.full(config, g, b, b.LastOffset()) {
 			return batches, true, nil
 		}
 		var marker *record.Marker
@@ -66,15 +66,15 @@ func (l *Log) stageFollower(batches []byte, maxEpoch int32) (rest []byte, more b
 	}
 }
 
-func (l *Log) checkFollower(b record.Batch, next int64, config *Config) error {
+func (l *Log) checkFollower(b record.Batch, g *group, config *Config) error {
 	if err := b.CheckStored(); err != nil {
 		return err
 	}
-	if base := b.BaseOffset(); base < next || base > next && !config.Compact {
+	if base, next := b.BaseOffset(), g.next; base < next || base > next && !config.Compact {
 		return fmt.Errorf("%w: offset %d where %d should follow", record.ErrCorrupt, base, next)
 	}
-	if int64(len(b)) > maxRelativeOffset {
-		return fmt.Errorf("%w: %d bytes", record.ErrCorrupt, len(b))
+	if s := l.active(); s.size+g.size == 0 && b.LastOffset()-s.base > maxRelativeOffset {
+		return fmt.Errorf("%w: offset %d in a segment that begins at %d: start the log there", record.ErrInvalid, b.LastOffset(), s.base)
 	}
 	return b.VerifyCRC()
 }

@@ -105,9 +105,11 @@ func (l *Log) loadRecentBatches() error {
 		}
 	}
 	recent := newProducers()
-	if n := len(l.segments); e.val == 0 && n > 1 && l.segments[n-2].size <= recentTail {
-		if err := l.recentBatches(l.segments[n-2], entry{}, recent); err != nil {
-			return err
+	if e.val == 0 {
+		for _, earlier := range l.segmentsBefore(recentTail - s.size) {
+			if err := l.recentBatches(earlier, entry{}, recent); err != nil {
+				return err
+			}
 		}
 	}
 	err = l.recentBatches(s, e, recent)
@@ -123,6 +125,17 @@ func (l *Log) loadRecentBatches() error {
 	return nil
 }
 
+// segmentsBefore returns the segments before the last that together have no more than so many bytes.
+func (l *Log) segmentsBefore(size int64) []*segment {
+	last := len(l.segments) - 1
+	n := last
+	for n > 0 && l.segments[n-1].size <= size {
+		n--
+		size -= l.segments[n].size
+	}
+	return l.segments[n:last]
+}
+
 // recentBatches applies the data batches of a segment from an index entry on to a state that knows nothing before.
 func (l *Log) recentBatches(s *segment, e entry, recent *producers) error {
 	return l.eachHeader(s, e, s.size, func(h record.Batch) (bool, error) {
@@ -134,9 +147,9 @@ func (l *Log) recentBatches(s *segment, e entry, recent *producers) error {
 	})
 }
 
-// complete takes over the batches of other, which ends with the one batch that p has.
+// complete takes over the batches of other, which ends with the same one and knows at least as many.
 func (p *producer) complete(other *producer) {
-	if other == nil || p.n != 1 || other.n == 0 || other.epoch != p.epoch || other.batches[other.n-1].LastOffset != p.batches[0].LastOffset {
+	if other == nil || p.n == 0 || other.n < p.n || other.epoch != p.epoch || other.batches[other.n-1].LastOffset != p.batches[p.n-1].LastOffset {
 		return
 	}
 	p.batches, p.n = other.batches, other.n
