@@ -424,7 +424,11 @@ var (
 
 // TestCrashPoints cuts a workload at every operation that changes the disk, with the power and with the process alone.
 func TestCrashPoints(t *testing.T) {
-	for seed := *crashFirst; seed < *crashFirst+*crashSeeds; seed++ {
+	seeds := *crashSeeds
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := *crashFirst; seed < *crashFirst+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			for n := 1; crashAt(t, seed, n); n++ {

@@ -204,6 +204,39 @@ func TestHungDisk(t *testing.T) {
 	}
 }
 
+// TestGivenUpWhileHung: when the directory is given up, nobody goes on waiting for the disk but who is in it.
+func TestGivenUpWhileHung(t *testing.T) {
+	l, dir, rules, _ := newFaultLog(t, Config{})
+	mustAppend(t, l, 0, plain(t, now(), 2))
+	hang := make(chan struct{})
+	rules.Add(vfs.Rule{Kinds: []vfs.OpKind{vfs.OpWrite, vfs.OpSync}, Glob: "*.log", Outcome: vfs.Outcome{Hang: hang, Err: syscall.EIO}})
+	inside := make(chan error, 2)
+	go func() { inside <- l.AppendAsLeader([]*Append{{Batch: plain(t, now(), 1)}}, 0) }()
+	for l.writeSince.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	waiting := make(chan error)
+	for _, wait := range []func() error{
+		func() error { return l.AppendAsLeader([]*Append{{Batch: plain(t, now(), 1)}}, 0) },
+		func() error { return l.Truncate(1) },
+		l.Roll,
+		func() error { return l.Close(true) },
+	} {
+		go func() { waiting <- wait() }()
+	}
+	time.Sleep(5 * time.Millisecond)
+	_ = dir.Fail(errors.New("a write has not completed"))
+	for range 4 {
+		if err := <-waiting; !errors.Is(err, ErrOffline) {
+			t.Errorf("gave %v", err)
+		}
+	}
+	close(hang)
+	if err := <-inside; err == nil {
+		t.Error("the append that hung succeeded")
+	}
+}
+
 // TestGoneWhileRead: bytes under a pin stay as they are, whatever happens to the log.
 func TestGoneWhileRead(t *testing.T) {
 	l, mem := newTestLog(t, Config{SegmentBytes: 300})

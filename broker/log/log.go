@@ -299,14 +299,32 @@ func (l *Log) path(offset int64, suffix string) string {
 	return path.Join(l.dir, fileName(offset, suffix))
 }
 
-// take waits for the append turn and makes sure that the log takes writes. The caller calls give.
+// take waits for the append turn and makes sure that the log takes writes; it waits no longer once the directory is given up, for
+// who has the turn may be waiting for a disk that does not answer. The caller calls give.
 func (l *Log) take() error {
-	l.turn <- struct{}{}
+	if err := l.acquire(l.turn); err != nil {
+		return err
+	}
 	err := l.writable()
 	if err != nil {
 		l.give()
 	}
 	return err
+}
+
+// acquire takes a slot, or returns the error of the directory.
+func (l *Log) acquire(slot chan struct{}) error {
+	select {
+	case slot <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case slot <- struct{}{}:
+		return nil
+	case <-l.disk.offline:
+		return l.disk.Err()
+	}
 }
 
 func (l *Log) give() { <-l.turn }

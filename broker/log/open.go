@@ -43,6 +43,9 @@ func newLog(o Options) *Log {
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
+	if l.metrics == nil && l.disk != nil {
+		l.metrics = l.disk.metrics
+	}
 	if l.metrics == nil {
 		l.metrics = NewMetrics(nil)
 	}

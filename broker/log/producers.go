@@ -89,6 +89,7 @@ func (s *producers) apply(h record.Batch, whole func() (record.Batch, error)) (*
 	}
 	if !h.IsControl() {
 		s.byID[id] = p
+		s.trim()
 		if p.data(h) {
 			s.begin(txn{producerID: id, first: h.BaseOffset()})
 		}
@@ -124,6 +125,22 @@ func (s *producers) expire(before int64) (n int) {
 		}
 	}
 	return n
+}
+
+// maxProducers bounds the producers that are remembered of one partition.
+const maxProducers = 1 << 18
+
+// trim forgets the quarter of the producers that is silent for longest, as if expired, when there are too many.
+func (s *producers) trim() {
+	if len(s.byID) <= maxProducers {
+		return
+	}
+	times := make([]int64, 0, len(s.byID))
+	for _, p := range s.byID {
+		times = append(times, p.lastTimestamp)
+	}
+	slices.Sort(times)
+	s.expire(times[len(times)/4])
 }
 
 // entries returns the state, by producer id.

@@ -158,25 +158,16 @@ func (l *Log) SetLogStart(offset int64) error {
 const closeWait = 10 * time.Second
 
 // Close ends the log. Clean writes everything that lets the next Open be quick, and makes it durable; without it nothing more
-// is written. Appends and syncs under way end first.
+// is written. Appends and syncs under way end first, unless they wait for a directory that was given up.
 func (l *Log) Close(clean bool) error {
-	l.turn <- struct{}{}
-	defer l.give()
-	l.syncing <- struct{}{}
-	defer func() { <-l.syncing }()
-	if l.closed.Load() {
-		return nil
-	}
-	var err error
-	if clean && l.damage == nil {
-		if err = l.disk.Err(); err == nil {
-			err = l.closeClean()
+	clean = clean && l.damage == nil
+	err := l.finish(false, func() error {
+		if !clean {
+			return nil
 		}
-	}
-	l.closed.Store(true)
-	l.disk.unregister(l, false)
-	l.closeFiles()
-	if err != nil {
+		return l.closeClean()
+	})
+	if err != nil && clean {
 		return fmt.Errorf("close log %s: %w", l.tp, err)
 	}
 	return nil
@@ -233,24 +224,45 @@ func (l *Log) closeFiles() {
 // Delete ends the log and removes it from the disk. The directory gets another name first, so that a crash leaves no half log; what is
 // left then is removed by OpenDir. Readers under way finish undisturbed.
 func (l *Log) Delete() error {
-	l.turn <- struct{}{}
-	defer l.give()
-	l.syncing <- struct{}{}
-	defer func() { <-l.syncing }()
-	if l.closed.Swap(true) {
-		return nil
-	}
-	l.disk.unregister(l, true)
-	gone := l.dir[:min(len(l.dir), len(path.Dir(l.dir))+maxDeletedName)] + "." + wire.NewUUID().String() + deleteSuffix
-	err := l.fs.Rename(l.dir, gone)
-	if err == nil {
-		err = errors.Join(l.fs.SyncDir(path.Dir(l.dir)), l.fs.RemoveAll(gone))
-	}
-	l.closeFiles()
+	err := l.finish(true, func() error {
+		gone := l.dir[:min(len(l.dir), len(path.Dir(l.dir))+maxDeletedName)] + "." + wire.NewUUID().String() + deleteSuffix
+		if err := l.fs.Rename(l.dir, gone); err != nil {
+			return err
+		}
+		return errors.Join(l.fs.SyncDir(path.Dir(l.dir)), l.fs.RemoveAll(gone))
+	})
 	if err != nil {
 		return fmt.Errorf("delete log %s: %w", l.tp, err)
 	}
 	return nil
+}
+
+// finish waits until nobody writes or syncs, does the last work, and closes the files. The second call does nothing.
+func (l *Log) finish(deleted bool, work func() error) error {
+	if err := errors.Join(l.acquire(l.turn), l.acquire(l.syncing)); err != nil {
+		l.shut()
+		l.disk.unregister(l, deleted)
+		return err // whoever hangs in the disk still uses the files
+	}
+	defer func() { <-l.syncing; l.give() }()
+	if l.closed.Load() {
+		return nil
+	}
+	err := l.disk.Err()
+	if err == nil {
+		err = work()
+	}
+	l.shut()
+	l.disk.unregister(l, deleted)
+	l.closeFiles()
+	return err
+}
+
+// shut makes every later call fail. Under mu, so that a reader has its pin before or finds the log closed.
+func (l *Log) shut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed.Store(true)
 }
 
 // maxDeletedName keeps the new name of a deleted directory below the 255 bytes of file systems.

@@ -108,6 +108,7 @@ func (s *scratch) commit() {
 			s.under.byID[id] = &fresh
 		}
 	}
+	s.under.trim()
 	for _, t := range s.began {
 		s.under.begin(t)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sort"
 
 	"github.com/varve-io/varve/broker/log/vfs"
 	"github.com/varve-io/varve/wire/record"
@@ -147,8 +148,9 @@ func (l *Log) AbortedTxns(from, to int64) ([]record.AbortedTxn, error) {
 	}
 	var list []record.AbortedTxn
 	for _, s := range l.segments[max(0, l.find(from)):] {
-		for _, t := range s.txns.mem {
-			if t.LastOffset >= from && t.FirstOffset < to {
+		i := sort.Search(len(s.txns.mem), func(i int) bool { return s.txns.mem[i].LastOffset >= from })
+		for _, t := range s.txns.mem[i:] {
+			if t.FirstOffset < to {
 				list = append(list, t)
 			}
 			if t.LastStableOffset >= to {

@@ -18,7 +18,9 @@ func (l *Log) Sync() (int64, error) {
 	if synced := l.SyncedEnd(); synced >= target && !l.dirDirty.Load() {
 		return synced, l.disk.Err()
 	}
-	l.syncing <- struct{}{}
+	if err := l.acquire(l.syncing); err != nil {
+		return l.SyncedEnd(), err
+	}
 	defer func() { <-l.syncing }()
 	if l.closed.Load() {
 		return l.SyncedEnd(), ErrClosed

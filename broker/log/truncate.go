@@ -22,7 +22,9 @@ func (l *Log) Truncate(offset int64) error {
 	if offset < l.localStart.Load() {
 		return fmt.Errorf("truncate %s to %d, which begins at %d: %w", l.tp, offset, l.localStart.Load(), ErrOffsetOutOfRange)
 	}
-	l.syncing <- struct{}{}
+	if err := l.acquire(l.syncing); err != nil {
+		return err
+	}
 	defer func() { <-l.syncing }()
 	i := l.find(offset)
 	kept, err := l.prepare(l.segments[i], offset)
@@ -207,7 +209,9 @@ func (l *Log) TruncateFullyAndStartAt(offset int64, epochs []record.EpochStart, 
 		return err
 	}
 	defer l.give()
-	l.syncing <- struct{}{}
+	if err := l.acquire(l.syncing); err != nil {
+		return err
+	}
 	defer func() { <-l.syncing }()
 	l.reaping <- struct{}{}
 	err := l.restart(offset, epochs, entries)
