@@ -242,6 +242,9 @@ func (r *rig) start(change ...func(*Config)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
+	for m.indexes.c.Load() == nil {
+		time.Sleep(time.Millisecond)
+	}
 	r.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	r.t.Cleanup(func() {
 		if err := r.stop(); err != nil {

@@ -121,6 +121,7 @@ type Manager struct {
 	health    health
 	fetches   fetches
 	streams   streams
+	suspects  suspects
 
 	life context.Context // ends with Run; downloads live in it, not in the request that wanted them
 	end  context.CancelCauseFunc
@@ -174,6 +175,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	m.spawn(m.watchStore)
+	m.spawn(m.serveTasks)
+	m.spawn(m.sweepOrphans)
 	<-ctx.Done()
 	return m.close()
 }

@@ -174,7 +174,8 @@ func (r *rig) purgeAll(want error) {
 	}
 }
 
-// TestOrphans: what no row and no reservation names goes, once it is old enough; an upload under way is left alone.
+// TestOrphans: what no row and no reservation names goes in the end, whether this broker left it or one before it; an upload
+// under way is left alone.
 func TestOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -185,18 +186,57 @@ func TestOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.ctl.before = nil
-		collect := func(want, left int) {
-			t.Helper()
-			n, err := r.CollectOrphans(context.Background(), w.id, 0)
-			if n != want || err != nil || objects(t, r) != left {
-				t.Fatalf("collected %d, %v, %d left; want %d, %d", n, err, objects(t, r), want, left)
-			}
+		left := &metadata.Segment{TopicID: w.id, Base: 7, End: 9, Object: wire.NewUUID()} // by a broker that died
+		if err := r.store.Put(context.Background(), r.name(left), strings.NewReader("x"), 1, objstore.PutOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		collect(0, 2)
-		time.Sleep(DefaultReservationMs*time.Millisecond + time.Minute)
-		collect(1, 1)
-		collect(0, 1)
+		slow := &metadata.ReserveObject{BrokerID: testBroker, BrokerEpoch: r.ctl.brokerEpoch(), TopicID: w.id, Object: wire.NewUUID(), LifetimeMs: 3_600_000}
+		r.ctl.must(t, slow)
+		uploading := &metadata.Segment{TopicID: w.id, Base: w.end(), End: w.end() + 1, Object: slow.Object}
+		if err := r.store.Put(context.Background(), r.name(uploading), strings.NewReader("x"), 1, objstore.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		reservation := time.Duration(DefaultReservationMs) * time.Millisecond
+		time.Sleep(reservation - time.Minute)
+		if n := objects(t, r); n != 4 {
+			t.Errorf("%d objects while the reservations live, want 4", n)
+		}
+		time.Sleep(r.Manager.cfg.DeleteGrace + 3*time.Minute)
+		if n := objects(t, r); n != 2 {
+			t.Errorf("%d objects after it, want that of the row and that under way: %v", n, names(t, r.store))
+		}
+		time.Sleep(sweepInterval + time.Hour)
+		if n := objects(t, r); n != 1 {
+			t.Errorf("%d objects in the end: %v", n, names(t, r.store))
+		}
 		same(t, r.readAll(w, 0, 1<<20), w.data)
+		_ = r.stop()
+	})
+}
+
+// TestTasksAreServed: a deleted topic is purged without anybody asking, once the store allows.
+func TestTasksAreServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		w := r.fill("orders", 3, 1000, 50<<10, 50<<10)
+		down := func(string) (objstore.Info, error) { return objstore.Info{}, errDown }
+		r.store.set(func(s *hookStore) { s.onHead = down })
+		for range unhealthyAfter {
+			r.probe(context.Background())
+		}
+		r.ctl.must(t, &metadata.DeleteTopic{ID: w.id})
+		time.Sleep(time.Minute)
+		if n := objects(t, r); n != 2 {
+			t.Errorf("%d objects in an outage", n)
+		}
+		r.store.set(func(s *hookStore) { s.onHead = nil })
+		time.Sleep(time.Minute)
+		if n := objects(t, r); n != 0 {
+			t.Errorf("%d objects left", n)
+		}
+		for task := range r.ctl.image().Tasks() {
+			t.Errorf("task left: %+v", task)
+		}
 		_ = r.stop()
 	})
 }

@@ -150,9 +150,17 @@ func wholeWay(t *testing.T, r *rig, sizes ...int) {
 // spoils what passes.
 func TestMinIO(t *testing.T) {
 	srv := minio.Run(t, minio.Config{})
-	store := srv.Store(t, "tier")
+	if err := srv.CreateBucket(t.Context(), "tier"); err != nil {
+		t.Fatal(err)
+	}
+	direct := srv.Options("tier")
+	direct.PartSize = 5 << 20 // an object of more than four is sent in parts
+	store, err := s3.New(t.Context(), direct)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer store.Close()
-	wholeWay(t, over(t, limit.New(retry.New(store, retry.Options{}), limit.Options{})), 70<<20)
+	wholeWay(t, over(t, limit.New(retry.New(store, retry.Options{}), limit.Options{})), 22<<20)
 
 	spoiler := proxy.RunStore(t, srv.Endpoint, 3)
 	opts := srv.Options("tier")

@@ -72,9 +72,14 @@ func (m *Manager) upload(ctx context.Context, run Run) (*metadata.Segment, uint6
 		return nil, 0, err
 	}
 	if err := m.put(ctx, s, o, deadline); err != nil {
+		m.suspects.add(s, deadline.Add(2*reservationSlack+m.cfg.DeleteGrace))
 		return nil, 0, err
 	}
-	return m.commit(ctx, s, o.index)
+	row, index, err := m.commit(ctx, s, o.index)
+	if err != nil {
+		m.suspects.add(s, deadline.Add(2*reservationSlack+m.cfg.DeleteGrace))
+	}
+	return row, index, err
 }
 
 // row is what the image will say of the object.
