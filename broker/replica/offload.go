@@ -116,7 +116,7 @@ func copyDue(s log.SegmentInfo, _ int64, list []log.SegmentInfo, c *config.Topic
 
 // upload uploads one segment.
 func (p *Partition) upload() {
-	err := p.uploadNext(p.m.life)
+	did, err := p.uploadNext(p.m.life)
 	p.mu.Lock()
 	p.tier.uploading = false
 	p.tier.lastErr = err
@@ -128,11 +128,11 @@ func (p *Partition) upload() {
 	}
 	failures := p.tier.failures
 	p.mu.Unlock()
-	if err == nil {
+	switch {
+	case did:
 		p.kick() // local retention may let it go; and the next may follow
 		return
-	}
-	if p.m.life.Err() != nil {
+	case err == nil, p.m.life.Err() != nil:
 		return
 	}
 	p.m.metrics.uploadErrors.Inc()
@@ -152,24 +152,25 @@ func uploadBackoff(failures int) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/5))
 }
 
-// uploadNext uploads what follows the remote end, and waits until this broker has applied the commit.
-func (p *Partition) uploadNext(ctx context.Context) error {
+// uploadNext uploads what follows the remote end, and waits until this broker has applied the commit. It reports false if there was
+// nothing to do.
+func (p *Partition) uploadNext(ctx context.Context) (did bool, err error) {
 	lead, l, err := p.leading(-1)
 	row := p.row()
 	if err != nil || row == nil {
-		return nil // no longer ours
+		return false, nil // no longer ours
 	}
 	next, known := row.Next()
 	if !known || p.HighWatermark() < lead.epochStart {
-		return nil
+		return false, nil
 	}
 	s, ok, err := l.Sealed(next)
 	if err != nil || !ok {
-		return err
+		return false, err
 	}
 	defer s.Release()
 	if s.End > min(p.HighWatermark(), p.LastStableOffset()) {
-		return nil
+		return false, nil
 	}
 	_, index, err := p.m.tier.Upload(ctx, tier.Run{
 		Topic: p.topic, TopicID: p.id, Partition: p.index, LeaderEpoch: lead.epoch, Base: s.Base, End: s.End, Size: s.Size,
@@ -177,10 +178,10 @@ func (p *Partition) uploadNext(ctx context.Context) error {
 		Epochs: l.Epochs(l.LogStart(), s.End), Producers: s.Producers, Aborted: s.Aborted,
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = p.m.cfg.WaitImage(ctx, index)
-	return err
+	return err == nil, err
 }
 
 // unuploaded is since when the oldest record that belongs into the store waits for it; false if none does.
