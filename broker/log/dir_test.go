@@ -256,6 +256,41 @@ func TestDeletionIsFinished(t *testing.T) {
 	}
 }
 
+// TestSameNameAgain: what was noted of a topic says nothing about the next of that name.
+func TestSameNameAgain(t *testing.T) {
+	mem := vfs.NewMem()
+	d, err := OpenDir(dirOptions(mem))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(mem, Config{})
+	o.LogDir = d
+	l := openTest(t, o)
+	for range 10 {
+		mustAppend(t, l, 0, plain(t, now(), 2))
+	}
+	if err := errors.Join(l.SetLogStart(6), l.Close(true), d.Checkpoint()); err != nil {
+		t.Fatal(err)
+	}
+	if err := mem.Rename(o.Dir, o.Dir+".set-aside"); err != nil {
+		t.Fatal(err)
+	}
+	o.TopicID[7]++
+	l = openTest(t, o)
+	mustAppend(t, l, 0, plain(t, now(), 2))
+	mem = mem.KillClone()
+	if d, err = OpenDir(dirOptions(mem)); err != nil {
+		t.Fatal(err)
+	}
+	if rp, start := d.RecoveryPoint(l.tp), d.LogStart(l.tp); rp != 0 || start > 0 {
+		t.Errorf("recovery point %d and log start %d of another topic", rp, start)
+	}
+	o.FS, o.LogDir, o.RecoveryPoint = mem, d, d.RecoveryPoint(l.tp)
+	if l = openTest(t, o); l.EndOffset() != 2 {
+		t.Errorf("ends at %d", l.EndOffset())
+	}
+}
+
 func TestOtherTopicID(t *testing.T) {
 	l, mem := newTestLog(t, Config{})
 	if err := l.Close(true); err != nil {

@@ -93,3 +93,17 @@ func (d *Dir) writeCheckpoint(name string, old, now map[TopicPartition]int64) er
 	}
 	return nil
 }
+
+// forget removes what was noted of a partition, before another topic of that name begins.
+func (d *Dir) forget(tp TopicPartition) error {
+	d.mu.Lock()
+	_, known := d.points.recovery[tp]
+	delete(d.points.recovery, tp)
+	delete(d.points.logStart, tp)
+	delete(d.points.highWatermark, tp)
+	d.mu.Unlock()
+	if !known {
+		return nil
+	}
+	return d.Checkpoint()
+}

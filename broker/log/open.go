@@ -66,7 +66,7 @@ func (l *Log) open(o *Options) error {
 		return err
 	}
 	if len(files.bases) == 0 {
-		return l.begin(max(o.LogStart, 0), files)
+		return l.openEmpty(o, files)
 	}
 	if err := l.openSegments(files.bases); err != nil {
 		return err
@@ -88,6 +88,9 @@ func (l *Log) openDirectory() error {
 	case err != nil:
 		return err
 	case id.IsZero() && !l.topicID.IsZero():
+		if err := l.disk.forget(l.tp); err != nil {
+			return err
+		}
 		return vfs.WriteFileAtomic(l.fs, path.Join(l.dir, partitionMetadataFile), encodePartitionMetadata(l.topicID))
 	case !l.topicID.IsZero() && id != l.topicID:
 		return fmt.Errorf("%w: %s holds %s, wanted %s", ErrOtherTopic, l.dir, id, l.topicID)
@@ -130,12 +133,34 @@ func (l *Log) list() (partitionFiles, error) {
 	slices.Sort(f.snapshots)
 	for _, name := range names {
 		for _, suffix := range []string{offsetSuffix, timeSuffix, txnSuffix} {
-			if base, ok := parseFileName(name, suffix); ok && !slices.Contains(f.bases, base) {
+			if base, ok := parseFileName(name, suffix); ok && !f.has(base) {
 				f.orphans = append(f.orphans, name)
 			}
 		}
 	}
 	return f, nil
+}
+
+func (f *partitionFiles) has(base int64) bool {
+	_, ok := slices.BinarySearch(f.bases, base)
+	return ok
+}
+
+// openEmpty opens a directory without segments: a new one, unless what was there was durable.
+func (l *Log) openEmpty(o *Options, files partitionFiles) error {
+	start := max(o.LogStart, 0)
+	if o.RecoveryPoint <= start {
+		return l.begin(start, files)
+	}
+	damage := &Damage{File: l.dir, Offset: start, Reason: fmt.Sprintf("there are no segments, and the log was durable up to offset %d", o.RecoveryPoint)}
+	if !o.AcceptDamage {
+		return damage
+	}
+	if err := l.begin(start, files); err != nil {
+		return err
+	}
+	l.damage = damage
+	return nil
 }
 
 // begin makes an empty log.
@@ -200,8 +225,12 @@ func (l *Log) load(o *Options, files partitionFiles) error {
 	if !o.Clean {
 		from = max(0, l.find(o.RecoveryPoint-1))
 	}
-	for _, s := range l.segments[:min(from, len(l.segments)-1)] {
-		if err := l.loadSealed(s, files.txns[s.base]); err != nil {
+	for i, s := range l.segments[:min(from, len(l.segments)-1)] {
+		err := l.loadSealed(s, files.txns[s.base])
+		if errors.Is(err, ErrCorrupt) {
+			return l.recover(o, i, files) // to find where exactly
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -482,13 +511,13 @@ func (l *Log) place(o *Options) {
 	l.storeUnstable()
 }
 
-// tidy removes leftovers and snapshots beyond the end.
+// tidy removes leftovers, and snapshots that belong to no offset of the log.
 func (l *Log) tidy(files partitionFiles) error {
 	if l.damage != nil {
 		return nil
 	}
 	for _, offset := range files.snapshots {
-		if offset > l.EndOffset() {
+		if offset > l.EndOffset() || offset < l.segments[0].base {
 			files.orphans = append(files.orphans, fileName(offset, snapshotSuffix))
 		}
 	}

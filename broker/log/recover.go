@@ -18,7 +18,7 @@ import (
 // Where it meets a bad batch, three cases are told apart. Below the recovery point the bytes were durable: they rotted. Above it,
 // with the page cache alive, all that was written is there: a bad batch that a good one follows rotted as well,
 // one that nothing follows is an append that was cut short. After a power loss anything above the recovery point may be missing in
-// any order: the log ends at the first bad batch. What is cut off is kept beside the log.
+// any order: the log ends at the first bad batch. What is cut off is kept beside the log. After a clean end nothing can be torn.
 type recovery struct {
 	log      *Log
 	options  *Options
@@ -194,7 +194,7 @@ func (s *segment) writeTxns() error {
 
 // isCorrupt tells rot from an end.
 func (r *recovery) isCorrupt(i int, bad *Damage) (bool, error) {
-	if bad.Offset < r.options.RecoveryPoint {
+	if bad.Offset < r.options.RecoveryPoint || r.options.Clean && bad.Offset > r.options.RecoveryPoint {
 		return true, nil
 	}
 	if !r.options.PageCacheSurvived {

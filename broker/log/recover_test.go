@@ -274,6 +274,43 @@ func TestIndexesAreNotTrusted(t *testing.T) {
 	}
 }
 
+// TestNoSegments: a directory that lost all its files is not a new one.
+func TestNoSegments(t *testing.T) {
+	mem, batches := writeLog(t)
+	for _, b := range batches {
+		_ = mem.Remove(fileOf(b))
+	}
+	o := testOptions(mem, Config{})
+	o.RecoveryPoint = 48
+	if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened with %v", err)
+	}
+	o.AcceptDamage = true
+	if l := openTest(t, o); l.Damage() == nil || l.EndOffset() != 0 {
+		t.Errorf("damage %v, ends at %d", l.Damage(), l.EndOffset())
+	}
+}
+
+// TestRotBelowWithoutIndex: the index must be built anew from batches that cannot be believed.
+func TestRotBelowWithoutIndex(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		mem, batches := writeLog(t)
+		edit(t, mem, fileOf(batches[1]), batches[1].pos+8, []byte{0x7f})
+		if err := mem.Remove("data/orders-3/00000000000000000000.timeindex"); err != nil {
+			t.Fatal(err)
+		}
+		o := testOptions(mem, Config{})
+		o.RecoveryPoint, o.Clean = 48, clean
+		if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("opened with %v", err)
+		}
+		o.AcceptDamage = true
+		if l := openTest(t, o); l.Damage() == nil || l.EndOffset() != 4 || len(readAll(t, l, 0, 100)) != 1 {
+			t.Errorf("damage %v, ends at %d", l.Damage(), l.EndOffset())
+		}
+	}
+}
+
 // TestKafkasOldFormats: batches of magic 0 and 1 are refused with a clear text.
 func TestKafkasOldFormats(t *testing.T) {
 	mem, batches := writeLog(t)

@@ -225,7 +225,8 @@ func (l *Log) TruncateFullyAndStartAt(offset int64, epochs []record.EpochStart, 
 }
 
 func (l *Log) restart(offset int64, epochs []record.EpochStart, entries []record.ProducerEntry) error {
-	if err := l.lowerRecoveryPoint(min(l.localStart.Load(), offset)); err != nil {
+	// To nothing: a crash may leave no segment at all.
+	if err := l.lowerRecoveryPoint(0); err != nil {
 		return err
 	}
 	files, err := l.list()
