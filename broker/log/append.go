@@ -39,7 +39,7 @@ func (a *Append) refuse(err error) {
 
 // group is what one write carries to the active segment; its slices are used again.
 type group struct {
-	items     []*Append
+	items     []*Append // of a leader, one for each batch
 	bufs      [][]byte
 	batches   []placed
 	size      int64
@@ -137,7 +137,8 @@ func (l *Log) stage(items []*Append, epoch int32, config *Config) (n int) {
 		default:
 			a.Batch.SetBaseOffset(g.next)
 			a.Batch.SetLeaderEpoch(epoch)
-			g.add(a, marker, l.active().size)
+			g.items = append(g.items, a)
+			g.add(a.Batch, marker, l.active().size)
 		}
 		n++
 	}
@@ -177,10 +178,8 @@ func (g *group) judge(a *Append) (marker *record.Marker, dup bool, err error) {
 }
 
 // add stages a batch whose offsets are assigned.
-func (g *group) add(a *Append, marker *record.Marker, segmentSize int64) {
-	b := a.Batch
+func (g *group) add(b record.Batch, marker *record.Marker, segmentSize int64) {
 	size := int64(len(b))
-	g.items = append(g.items, a)
 	g.bufs = append(g.bufs, b)
 	g.batches = append(g.batches, place(b, segmentSize+g.size, size))
 	g.size += size

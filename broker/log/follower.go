@@ -61,7 +61,7 @@ func (l *Log) stageFollower(batches []byte, maxEpoch int32) (rest []byte, more b
 				marker = &m
 			}
 		}
-		g.add(&Append{Batch: b, Origin: OriginReplication}, marker, l.active().size)
+		g.add(b, marker, l.active().size)
 		batches = after
 	}
 }

@@ -231,3 +231,42 @@ func TestCleanReopen(t *testing.T) {
 		t.Errorf("next offset %d", offset)
 	}
 }
+
+// TestHotPathAllocatesNothing: an append and a read at the tail or in sequence leave nothing to the collector.
+func TestHotPathAllocatesNothing(t *testing.T) {
+	o := testOptions(vfs.OS(), Config{MaxMessageBytes: 2 << 20})
+	o.Dir = t.TempDir() + "/orders-3"
+	l := openTest(t, o)
+	defer l.Close(false)
+	items := []*Append{{Batch: kilobytes(t, 16<<10, record.Options{})}, {Batch: kilobytes(t, 16<<10, record.Options{ProducerID: 7})}}
+	sequence := int32(0)
+	appendOnce := func() {
+		items[0].Batch.SetBaseOffset(0)
+		items[1].Batch.SetBaseOffset(0)
+		setSequence(items[1].Batch, sequence)
+		sequence += items[1].Batch.Count()
+		if err := l.AppendAsLeader(items, 0); err != nil || items[0].Err != nil || items[1].Err != nil {
+			t.Fatal(err, items[0].Err, items[1].Err)
+		}
+	}
+	for range 200 {
+		appendOnce()
+	}
+	at := int64(0)
+	readOnce := func() {
+		r, err := l.Read(at, 64<<10, l.EndOffset(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Range.Release()
+		if at = r.NextOffset; at == l.EndOffset() {
+			at = l.EndOffset() - 10
+		}
+	}
+	if n := testing.AllocsPerRun(100, appendOnce); n > 0.5 {
+		t.Errorf("%.1f allocations for an append", n)
+	}
+	if n := testing.AllocsPerRun(100, readOnce); n > 0.5 {
+		t.Errorf("%.1f allocations for a read", n)
+	}
+}
