@@ -15,12 +15,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// How a quorum keeps time. A member that is alone has nobody to wait for.
+// How a quorum keeps time.
 const (
 	raftTimeout       = 250 * time.Millisecond // heartbeat, election and lease
-	raftTimeoutAlone  = 20 * time.Millisecond
-	raftCommitTimeout = 5 * time.Millisecond // an idle follower learns of a commit after that
-	raftEnqueue       = 2 * time.Second      // until a proposal has begun
+	raftCommitTimeout = 5 * time.Millisecond   // an idle follower learns of a commit after that
+	raftEnqueue       = 2 * time.Second        // until a proposal has begun
 	raftPollOutcome   = 5 * time.Millisecond
 
 	snapshotInterval = time.Minute
@@ -70,12 +69,8 @@ func nodeOf(id raft.ServerID) int32 {
 
 func newRaftQuorum(id raft.ServerID, servers []raft.Server, m StateMachine, stores raftStores, connect func() raft.Transport, hlog hclog.Logger) *raftQuorum {
 	c := raft.DefaultConfig()
-	timeout := raftTimeout
-	if len(servers) == 1 {
-		timeout = raftTimeoutAlone
-	}
 	c.LocalID = id
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = timeout, timeout, timeout
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = raftTimeout, raftTimeout, raftTimeout
 	c.CommitTimeout = raftCommitTimeout
 	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = snapshotInterval, snapshotEntries, trailingEntries
 	c.BatchApplyCh = true
@@ -99,12 +94,18 @@ func (q *raftQuorum) Run(ctx context.Context) error {
 	}
 	notify := make(chan bool, 16) // raft waits for it to be read
 	q.config.NotifyCh = notify
+	timeouts := raft.ReloadableConfig{HeartbeatTimeout: raftTimeout, ElectionTimeout: raftTimeout,
+		SnapshotInterval: snapshotInterval, SnapshotThreshold: snapshotEntries, TrailingLogs: trailingEntries}
+	q.config.HeartbeatTimeout, q.config.ElectionTimeout = raftTimeout+1, raftTimeout+1 // see hurry
 	r, err := raft.NewRaft(q.config, raftMachine{q.machine}, q.stores.log, q.stores.stable, q.stores.snapshots, trans)
 	if err != nil {
 		return fmt.Errorf("start the quorum: %w", err)
 	}
 	q.raft = r
 	close(q.ready)
+	if err := hurry(r, timeouts); err != nil {
+		return errors.Join(fmt.Errorf("start the quorum: %w", err), q.stop().Error())
+	}
 	for {
 		select {
 		case <-notify:
@@ -128,6 +129,17 @@ func (q *raftQuorum) stop() raft.Future {
 		close(q.ended)
 	})
 	return q.stopped
+}
+
+// hurry has a member that is alone elect itself at once: there is nobody whose
+// heartbeat it could wait for. A shorter heartbeat timeout makes the library
+// look at once when it last heard of a leader, which is never.
+func hurry(r *raft.Raft, timeouts raft.ReloadableConfig) error {
+	members := r.GetConfiguration()
+	if err := members.Error(); err != nil || len(members.Configuration().Servers) > 1 {
+		return err
+	}
+	return r.ReloadConfig(timeouts)
 }
 
 func (q *raftQuorum) signal() {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	watchInterval  = 100 * time.Millisecond
+	watchInterval  = 250 * time.Millisecond
 	expireInterval = time.Second
 	watchTimeout   = 5 * time.Second
 	probeTimeout   = time.Second
