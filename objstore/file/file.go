@@ -1,5 +1,5 @@
 // Package file keeps objects as files below one directory: for a single node without a
-// bucket, for `varve dev`, and for a bucket mounted as a file system.
+// bucket, and for `varve dev`. The file system must know hard links.
 //
 // An object is complete or absent, also after a power cut: it is written to a temporary file,
 // synced, and renamed (or linked, where it must not exist yet) to its name, whose directory is

@@ -69,7 +69,7 @@ func markCredentialErrors(p aws.CredentialsProvider) aws.CredentialsProvider {
 	}
 	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 		c, err := p.Retrieve(ctx)
-		if err != nil && ctx.Err() == nil {
+		if err != nil { // also when it took too long: an instance role's service that is a black hole, not the bucket
 			err = &credentialError{err}
 		}
 		return c, err

@@ -127,6 +127,9 @@ func causeOf(err error, resp *awshttp.ResponseError) *cause {
 	if minio := resp.Response.Header.Get("X-Minio-Error-Code"); minio != "" && kinds[c.code] == nil {
 		c.code = minio // HEAD has no body to tell
 	}
+	if region := resp.Response.Header.Get("X-Amz-Bucket-Region"); region != "" && kindOf(c.code, c.status) == objstore.ErrRegion {
+		c.text += " (the bucket is in " + region + ")"
+	}
 	if id := resp.ServiceRequestID(); id != "" {
 		c.text += " (request " + id + ")"
 	}
@@ -161,6 +164,12 @@ func kindOf(code string, status int) error {
 		return objstore.ErrUnavailable
 	}
 	return nil
+}
+
+// pastEnd reports whether err says that a range begins at or after the object's end.
+func pastEnd(err error) bool {
+	var resp *awshttp.ResponseError
+	return errors.As(err, &resp) && resp.HTTPStatusCode() == http.StatusRequestedRangeNotSatisfiable
 }
 
 // code is the S3 error code of err, "" if it has none.

@@ -404,3 +404,61 @@ func TestNoConditionalWrites(t *testing.T) {
 		t.Errorf("second: %v", err)
 	}
 }
+
+// TestAnswers: what other stores than MinIO answer is understood too.
+func TestAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		header [2]string
+		body   string
+		want   error
+		text   string
+	}{
+		"416 without a body":  {416, [2]string{}, "", io.ErrUnexpectedEOF, ""},
+		"503 without a body":  {503, [2]string{}, "", objstore.ErrThrottled, ""},
+		"429":                 {429, [2]string{}, "", objstore.ErrThrottled, ""},
+		"502 of a proxy":      {502, [2]string{}, "<html>bad gateway</html>", objstore.ErrUnavailable, ""},
+		"200 of a portal":     {200, [2]string{}, "<html>please log in</html>", objstore.ErrUnavailable, ""},
+		"401":                 {401, [2]string{}, "", objstore.ErrAuth, ""},
+		"403 without a body":  {403, [2]string{}, "", objstore.ErrDenied, ""},
+		"redirect":            {301, [2]string{"X-Amz-Bucket-Region", "eu-west-7"}, "<Error><Code>PermanentRedirect</Code></Error>", objstore.ErrRegion, "eu-west-7"},
+		"404 without a body":  {404, [2]string{}, "", objstore.ErrNotExist, ""},
+		"expired token":       {400, [2]string{}, "<Error><Code>ExpiredToken</Code></Error>", objstore.ErrAuth, ""},
+		"skew":                {403, [2]string{}, "<Error><Code>RequestTimeTooSkewed</Code></Error>", objstore.ErrClockSkew, ""},
+		"another range":       {206, [2]string{"Content-Range", "bytes 5-5/10"}, "x", objstore.ErrUnavailable, "5-5"},
+		"range of the object": {206, [2]string{"Content-Range", "bytes 0-0/1"}, "x", io.ErrUnexpectedEOF, ""},
+	} {
+		rec := &recorder{answer: func(w http.ResponseWriter, r *http.Request) {
+			if c.header[0] != "" {
+				w.Header().Set(c.header[0], c.header[1])
+			}
+			w.WriteHeader(c.status)
+			io.WriteString(w, c.body)
+		}}
+		srv := httptest.NewServer(rec)
+		fake := minio.Server{Endpoint: srv.URL}
+		s := open(t, fake.Options("b"))
+		_, err := s.Get(t.Context(), "x", 0, make([]byte, 2))
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		s.Close()
+		srv.Close()
+	}
+}
+
+// TestSlowCredentials: a service for instance roles that does not answer is a matter of
+// credentials, not a bucket that cannot be reached.
+func TestSlowCredentials(t *testing.T) {
+	opts := (&minio.Server{Endpoint: "http://127.0.0.1:1"}).Options("b")
+	opts.Timeout = 50 * time.Millisecond
+	opts.Credentials = aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		<-ctx.Done()
+		return aws.Credentials{}, ctx.Err()
+	})
+	s := open(t, opts)
+	defer s.Close()
+	if _, err := s.Head(t.Context(), "x"); !errors.Is(err, objstore.ErrAuth) {
+		t.Errorf("%v, want %v", err, objstore.ErrAuth)
+	}
+}

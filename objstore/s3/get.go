@@ -30,8 +30,8 @@ func (s *Store) Get(ctx context.Context, name string, off int64, p []byte) (int,
 	call, cancel := s.deadline(ctx, int64(len(p)))
 	defer cancel()
 	n, err := s.getRange(call, name, off, p)
-	if code(err) == "InvalidRange" {
-		err = &localError{err: io.ErrUnexpectedEOF} // the object ends at or before off
+	if pastEnd(err) {
+		err = &localError{err: io.ErrUnexpectedEOF}
 	}
 	return n, wrap(ctx, "get", name, err)
 }
