@@ -62,7 +62,7 @@ func (c *creations) start(names []string) []chan struct{} {
 	return all
 }
 
-// run creates topics with the cluster's defaults.
+// run creates topics: with the cluster's defaults, or as an internal topic must be.
 func (c *creations) run(names []string) {
 	defer func() {
 		c.mu.Lock()
@@ -74,12 +74,10 @@ func (c *creations) run(names []string) {
 	}()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	for _, n := range names {
-		t := kmsg.NewCreateTopicsRequestTopic()
-		t.Topic, t.NumPartitions, t.ReplicationFactor = n, -1, -1
-		req.Topics = append(req.Topics, t)
+		req.Topics = append(req.Topics, c.broker.newTopic(n))
 	}
 	f := c.broker.follower
-	ctx, cancel := context.WithTimeout(context.Background(), f.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(c.broker.ctx, f.cfg.RequestTimeout)
 	defer cancel()
 	r, err := f.forward(ctx, req, 0, createNotController)
 	if err != nil {

@@ -42,6 +42,8 @@ type Broker struct {
 	ids      producerIDs
 	creating creations
 
+	ctx     context.Context // of work that belongs to no connection; ends with Run
+	stop    context.CancelFunc
 	work    chan struct{} // one token for each request that a goroutine works on
 	pending sync.WaitGroup
 }
@@ -72,6 +74,7 @@ func New(cfg Config) (*Broker, error) {
 		sessions: newSessionCache(slots, cfg.Registerer),
 		work:     make(chan struct{}, maxBackground),
 	}
+	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.creating.broker = b
 	return b, nil
 }
@@ -90,6 +93,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
 	b.follower.leave(leaving)
+	b.stop()
 	stop()
 	wg.Wait()
 	b.pending.Wait()

@@ -51,7 +51,8 @@ const (
 	transactionCoordinator = 1
 )
 
-// findCoordinator answers that there is none. librdkafka asks even when it only
+// findCoordinator answers that there is none, and as in Kafka the first question
+// for a group's has the topic of offsets created. librdkafka asks even when it only
 // reads assigned partitions, and before 2.11.1 does not compress with lz4 unless
 // the API is there from version 0.
 func (h *handler) findCoordinator(r *wire.Request, req *kmsg.FindCoordinatorRequest) {
@@ -62,6 +63,9 @@ func (h *handler) findCoordinator(r *wire.Request, req *kmsg.FindCoordinatorRequ
 			what = fmt.Sprintf("coordinator type %d is", req.CoordinatorType)
 		}
 		err = fmt.Errorf("%s not served: %w", what, kerr.InvalidRequest)
+	}
+	if req.CoordinatorType == groupCoordinator && h.follower.Image().Topic(offsetsTopic) == nil {
+		h.creating.start([]string{offsetsTopic})
 	}
 	resp := kmsg.NewPtrFindCoordinatorResponse()
 	resp.NodeID, resp.Port = -1, -1

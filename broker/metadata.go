@@ -18,11 +18,6 @@ const (
 	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 )
 
-// internalTopics belong to coordinators; clients do not create them.
-var internalTopics = []string{"__consumer_offsets", "__transaction_state"}
-
-func isInternal(topic string) bool { return slices.Contains(internalTopics, topic) }
-
 // metadata answers Metadata.
 func (h *handler) metadata(ctx context.Context, r *wire.Request, req *kmsg.MetadataRequest) {
 	resp := kmsg.NewPtrMetadataResponse()

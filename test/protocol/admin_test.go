@@ -463,7 +463,7 @@ func TestDescribeLogDirs(t *testing.T) {
 
 // G23: both shapes of FindCoordinator; there are none, and transactions are not to be waited for.
 func TestFindCoordinatorG23(t *testing.T) {
-	n := startNode(t)
+	n := startNode(t, "offsets.topic.num.partitions", "3")
 	c := n.dial()
 	for v := int16(0); v <= 6; v++ {
 		for kind, want := range map[int8]int16{0: kerr.CoordinatorNotAvailable.Code, 1: kerr.InvalidRequest.Code} {
@@ -477,6 +477,25 @@ func TestFindCoordinatorG23(t *testing.T) {
 				t.Errorf("v%d type %d: %+v", v, kind, resp)
 			}
 		}
+	}
+}
+
+// The first question for a group's coordinator has the topic of offsets created, which is internal.
+func TestOffsetsTopic(t *testing.T) {
+	n := startNode(t, "offsets.topic.num.partitions", "3")
+	c := n.dial()
+	if e := c.metadata(1, "__consumer_offsets").Topics[0].ErrorCode; e != kerr.UnknownTopicOrPartition.Code {
+		t.Errorf("before: error %d", e)
+	}
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorKey = "g"
+	do[*kmsg.FindCoordinatorResponse](c, 2, req)
+	eventually(t, "created", func() bool {
+		mt := c.metadata(9, "__consumer_offsets").Topics[0]
+		return mt.ErrorCode == 0 && mt.IsInternal && len(mt.Partitions) == 3
+	})
+	if e := entry(c.describe(4, kmsg.ConfigResourceTypeTopic, "__consumer_offsets"), "cleanup.policy"); *e.Value != "compact" || e.Source != 1 {
+		t.Errorf("%+v", e)
 	}
 }
 
