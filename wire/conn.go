@@ -208,6 +208,10 @@ func (c *Conn) consume() error {
 	}
 }
 
+// maxBulky bounds the requests of a group that are neither Produce nor Fetch:
+// their answers may be large, and should be on their way before the next are made.
+const maxBulky = 4
+
 // parse decodes up to room complete requests. More says that there may be
 // others in the buffer; an error that what follows group is not a request.
 func (c *Conn) parse(room int) (group []*Request, more bool, err error) {
@@ -215,8 +219,8 @@ func (c *Conn) parse(room int) (group []*Request, more bool, err error) {
 	group = c.in.group[:0]
 	defer func() { c.in.group = group }()
 	now := time.Now()
-	for len(group) < room {
-		frame, ok, err := c.in.next(c.frameLimit())
+	for bulky := 0; len(group) < room && bulky < maxBulky; {
+		frame, ok, err := c.in.next(c.frameLimit)
 		if err != nil || !ok {
 			return group, false, err
 		}
@@ -226,15 +230,23 @@ func (c *Conn) parse(room int) (group []*Request, more bool, err error) {
 		}
 		r.Received = now
 		group = append(group, r)
+		if r.Key > 1 {
+			bulky++
+		}
 	}
 	return group, true, nil
 }
 
-func (c *Conn) frameLimit() int {
+// frameLimit is how long a request with that key may be.
+func (c *Conn) frameLimit(key int16) int {
+	limit := c.srv.cfg.MaxRequestBytes
 	if !c.authenticated {
-		return min(maxPreAuthFrame, c.srv.cfg.MaxRequestBytes)
+		limit = min(limit, maxPreAuthFrame)
 	}
-	return c.srv.cfg.MaxRequestBytes
+	if api := c.srv.api(key); api != nil && api.MaxFrame > 0 {
+		limit = min(limit, api.MaxFrame)
+	}
+	return limit
 }
 
 // idleTimeout is how long the next request may be away.
@@ -261,9 +273,6 @@ func (c *Conn) decode(frame []byte) (*Request, error) {
 			return r, nil // answered without a look at the body
 		}
 		return nil, fmt.Errorf("%w: %s version %d", ErrUnsupportedVersion, api.Name, h.version)
-	}
-	if api.MaxFrame > 0 && len(frame) > api.MaxFrame {
-		return nil, fmt.Errorf("%w: %s of %d bytes, at most %d", ErrMalformed, api.Name, len(frame), api.MaxFrame)
 	}
 	if api.NewRequest == nil {
 		return r, c.decodeProduce(r, &h)

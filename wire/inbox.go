@@ -251,15 +251,20 @@ func (in *inbox) take(c *Conn, b []byte) {
 	}
 }
 
-// next returns the next complete frame, without its length.
-func (in *inbox) next(limit int) (frame []byte, ok bool, err error) {
+// next returns the next complete frame, without its length. What is too long
+// for its API is refused as soon as that can be seen, not when it has arrived.
+func (in *inbox) next(limit func(key int16) int) (frame []byte, ok bool, err error) {
 	rest := in.buf.b[in.pos:in.n]
 	if len(rest) < lengthSize {
 		return nil, false, nil
 	}
 	size := int(int32(binary.BigEndian.Uint32(rest)))
-	if size < minRequestSize || size > limit {
-		return nil, false, fmt.Errorf("%w: frame of %d bytes, at most %d", ErrMalformed, size, limit)
+	key := int16(0) // has the highest limit
+	if len(rest) >= lengthSize+2 {
+		key = int16(binary.BigEndian.Uint16(rest[lengthSize:]))
+	}
+	if most := limit(key); size < minRequestSize || size > most {
+		return nil, false, fmt.Errorf("%w: frame of %d bytes with key %d, at most %d", ErrMalformed, size, key, most)
 	}
 	if len(rest) < lengthSize+size {
 		return nil, false, nil

@@ -163,7 +163,7 @@ func TestSlices(t *testing.T) {
 				if clientTLS != nil {
 					c = tls.Client(c, clientTLS)
 				}
-				h.check(t, c, 20)
+				h.check(t, c, 8)
 			})
 		}
 	}
