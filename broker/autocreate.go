@@ -56,8 +56,8 @@ func (c *creations) start(names []string) []chan struct{} {
 		}
 		all = append(all, done)
 	}
-	if len(mine) > 0 {
-		c.broker.pending.Go(func() { c.run(mine) })
+	if len(mine) > 0 && !c.broker.tasks.run(func() { c.run(mine) }) {
+		c.end(mine)
 	}
 	return all
 }
@@ -67,10 +67,7 @@ func (c *creations) run(names []string) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, n := range names {
-			close(c.topics[n])
-			delete(c.topics, n)
-		}
+		c.end(names)
 	}()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	for _, n := range names {
@@ -90,5 +87,13 @@ func (c *creations) run(names []string) {
 			continue
 		}
 		f.waitFor(ctx, func(m *metadata.Image) bool { return m.Topic(t.Topic) != nil })
+	}
+}
+
+// end tells all who wait that the attempt has ended. The caller holds mu.
+func (c *creations) end(names []string) {
+	for _, n := range names {
+		close(c.topics[n])
+		delete(c.topics, n)
 	}
 }

@@ -42,10 +42,10 @@ type Broker struct {
 	ids      producerIDs
 	creating creations
 
-	ctx     context.Context // of work that belongs to no connection; ends with Run
-	stop    context.CancelFunc
-	work    chan struct{} // one token for each request that a goroutine works on
-	pending sync.WaitGroup
+	ctx   context.Context // of work that belongs to no connection; ends with Run
+	stop  context.CancelFunc
+	work  chan struct{} // one token for each request that a goroutine works on
+	tasks tasks
 }
 
 // Limits of work that is done beside the readers of connections.
@@ -96,7 +96,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	b.stop()
 	stop()
 	wg.Wait()
-	b.pending.Wait()
+	b.tasks.stop()
 	return b.follower.close()
 }
 
@@ -202,11 +202,19 @@ func (h *handler) dispatch(ctx context.Context, r *wire.Request) {
 }
 
 // background runs a part of a request off the connection's reader. When too many
-// run already, the reader waits.
-func (b *Broker) background(fn func()) {
-	b.work <- struct{}{}
-	b.pending.Go(func() {
+// run already, the reader waits; when the broker has ended, it is false.
+func (b *Broker) background(fn func()) bool {
+	select {
+	case b.work <- struct{}{}:
+	case <-b.ctx.Done():
+		return false
+	}
+	started := b.tasks.run(func() {
 		defer func() { <-b.work }()
 		fn()
 	})
+	if !started {
+		<-b.work
+	}
+	return started
 }

@@ -19,7 +19,7 @@ func (h *handler) deleteRecords(ctx context.Context, r *wire.Request, req *kmsg.
 	if t := time.Duration(req.TimeoutMillis) * time.Millisecond; t > 0 {
 		timeout = min(t, timeout)
 	}
-	h.background(func() {
+	started := h.background(func() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		limit := make(chan struct{}, maxBackground)
@@ -39,6 +39,9 @@ func (h *handler) deleteRecords(ctx context.Context, r *wire.Request, req *kmsg.
 		wg.Wait()
 		r.Reply(resp)
 	})
+	if !started {
+		r.Fail(errStopping)
+	}
 }
 
 func (h *handler) deleteRecordsOf(ctx context.Context, topic string, q kmsg.DeleteRecordsRequestTopicPartition) kmsg.DeleteRecordsResponseTopicPartition {

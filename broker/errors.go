@@ -11,6 +11,8 @@ import (
 	"github.com/varve-io/varve/wire"
 )
 
+var errStopping = errors.New("the broker is stopping")
+
 // code maps any error to the Kafka code that a client is told.
 func code(err error) int16 {
 	var ke *kerr.Error

@@ -57,9 +57,12 @@ type Follower struct {
 	incarnation wire.UUID
 	log         *slog.Logger
 
+	// A request that is not answered in time ends its connection and all that is
+	// in flight there, so what is independent has connections of its own.
 	metadata  *wire.Client // long polls
 	heartbeat *wire.Client // its connection's end is taken for our death
-	admin     *wire.Client // commands and forwarded requests
+	commands  *wire.Client // of this broker
+	admin     *wire.Client // what clients ask and we forward
 
 	image     atomic.Pointer[metadata.Image]
 	epoch     atomic.Int64 // of the registration, -1 none
@@ -95,7 +98,7 @@ func NewFollower(cfg FollowerConfig) *Follower {
 			Logger:         cfg.Logger,
 		})
 	}
-	f.metadata, f.heartbeat, f.admin = client("metadata"), client("heartbeat"), client("admin")
+	f.metadata, f.heartbeat, f.commands, f.admin = client("metadata"), client("heartbeat"), client("commands"), client("admin")
 	f.image.Store(metadata.New())
 	f.epoch.Store(-1)
 	f.fenced.Store(true)
@@ -154,8 +157,12 @@ func (f *Follower) publish(img *metadata.Image) {
 	f.mu.Unlock()
 }
 
-// maxPoll is how long a controller holds a request for metadata when nothing happens.
-const maxPoll = 2 * time.Second
+// maxPoll is how long a controller holds a request for metadata when nothing
+// happens, maxAnswer how long the answer may take on its way.
+const (
+	maxPoll   = 2 * time.Second
+	maxAnswer = 3 * time.Second
+)
 
 // Pauses after something failed, until it is tried again.
 const retryPause = 100 * time.Millisecond
@@ -194,7 +201,11 @@ func pause(ctx context.Context, d time.Duration) {
 // fetch asks once and applies the answer.
 func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error {
 	old := f.Image()
-	ctx, cancel := context.WithTimeout(ctx, maxPoll+f.cfg.RequestTimeout)
+	timeout := maxPoll + maxAnswer
+	if old.Index() == 0 { // a snapshot may be large
+		timeout = max(timeout, f.cfg.RequestTimeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := f.metadata.Request(ctx, &wire.FetchMetadataRequest{
 		BrokerID: f.cfg.NodeID, BrokerEpoch: f.BrokerEpoch(), ClusterID: f.cfg.ClusterID,
@@ -264,5 +275,5 @@ func responseError(code int16, message *string) error {
 
 // close ends the connections to the controller.
 func (f *Follower) close() error {
-	return errors.Join(f.metadata.Close(), f.heartbeat.Close(), f.admin.Close())
+	return errors.Join(f.metadata.Close(), f.heartbeat.Close(), f.commands.Close(), f.admin.Close())
 }

@@ -51,6 +51,8 @@ func (f *Follower) register(ctx context.Context) error {
 	}
 	req.Features = []kmsg.BrokerRegistrationRequestFeature{{
 		Name: metadata.MetadataFeature, MinSupportedVersion: metadata.MetadataVersionMin, MaxSupportedVersion: metadata.MetadataVersion}}
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.RequestTimeout)
+	defer cancel()
 	r, err := f.heartbeat.Request(ctx, req)
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
@@ -67,15 +69,30 @@ func (f *Follower) register(ctx context.Context) error {
 	return nil
 }
 
-// beat sends heartbeats while the registration lives. A fenced broker sends one
-// as soon as it has caught up with its own registration: that unfences it.
+// beat sends heartbeats until the registration is no longer valid. A fenced
+// broker sends one as soon as it has caught up with its own registration: that
+// unfences it. A heartbeat that gets no answer says nothing about the
+// registration, so the next one follows soon.
 func (f *Follower) beat(ctx context.Context) error {
+	silent := false
 	for {
 		told := f.Image().Index()
 		fenced, err := f.sendHeartbeat(ctx, false)
-		if err != nil {
+		var refused *kerr.Error
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &refused) && refused != kerr.NotController:
 			return err
+		case err != nil:
+			if !silent {
+				f.log.Warn("no answer to heartbeats", "err", err)
+			}
+			silent = true
+			pause(ctx, retryPause)
+			continue
 		}
+		silent = false
 		if f.fenced.Swap(fenced) != fenced {
 			f.log.Info("broker fencing changed", "fenced", fenced)
 		}
@@ -94,6 +111,8 @@ func (f *Follower) beat(ctx context.Context) error {
 
 // sendHeartbeat reports whether the broker is fenced, or to shut down may go.
 func (f *Follower) sendHeartbeat(ctx context.Context, leave bool) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*f.cfg.HeartbeatInterval)
+	defer cancel()
 	req := kmsg.NewPtrBrokerHeartbeatRequest()
 	req.BrokerID = f.cfg.NodeID
 	req.BrokerEpoch = f.BrokerEpoch()

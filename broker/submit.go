@@ -29,7 +29,7 @@ func (f *Follower) Submit(ctx context.Context, cmds ...metadata.Command) ([]meta
 		req.Commands = append(req.Commands, metadata.EncodeCommand(c))
 	}
 	for {
-		r, err := f.admin.Request(ctx, req)
+		r, err := f.commands.Request(ctx, req)
 		if err != nil {
 			return nil, 0, outcome(err)
 		}
@@ -37,7 +37,7 @@ func (f *Follower) Submit(ctx context.Context, cmds ...metadata.Command) ([]meta
 		switch err := responseError(resp.ErrorCode, resp.ErrorMessage); {
 		case err == nil:
 			return results(resp, len(cmds))
-		case errors.Is(err, kerr.NotController) && f.tryNext(ctx):
+		case errors.Is(err, kerr.NotController) && tryNext(ctx, f.commands):
 		case errors.Is(err, kerr.RequestTimedOut):
 			return nil, 0, fmt.Errorf("submit: %w: %w", ErrUnknownOutcome, err)
 		default:
@@ -69,19 +69,23 @@ func results(resp *wire.SubmitCommandsResponse, want int) ([]metadata.Result, ui
 }
 
 // tryNext turns to another controller after a pause; false when time is up.
-func (f *Follower) tryNext(ctx context.Context) bool {
-	f.admin.Disconnect()
+func tryNext(ctx context.Context, c *wire.Client) bool {
+	c.Disconnect()
 	pause(ctx, retryPause)
 	return ctx.Err() == nil
 }
+
+// minForward is the least time that a forwarded request has, whatever the
+// client says: each that runs out costs the connection.
+const minForward = time.Second
 
 // forward sends a client's administrative request to the controller and waits
 // until what it changed is applied here, so that the client sees its own write.
 // notController looks into the answer for NOT_CONTROLLER.
 func (f *Follower) forward(ctx context.Context, req kmsg.Request, timeoutMillis int32, notController func(kmsg.Response) bool) (kmsg.Response, error) {
 	timeout := f.cfg.RequestTimeout
-	if t := time.Duration(timeoutMillis) * time.Millisecond; t > 0 && t < timeout {
-		timeout = t
+	if timeoutMillis > 0 {
+		timeout = min(timeout, max(time.Duration(timeoutMillis)*time.Millisecond, minForward))
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -90,7 +94,7 @@ func (f *Follower) forward(ctx context.Context, req kmsg.Request, timeoutMillis 
 		if err != nil {
 			return nil, err
 		}
-		if notController(resp) && f.tryNext(ctx) {
+		if notController(resp) && tryNext(ctx, f.admin) {
 			continue
 		}
 		f.barrier(ctx)
@@ -120,13 +124,13 @@ func (f *Follower) allocateProducerIDs(ctx context.Context) (first int64, count 
 	req := kmsg.NewPtrAllocateProducerIDsRequest()
 	req.BrokerID, req.BrokerEpoch = f.cfg.NodeID, f.BrokerEpoch()
 	for {
-		r, err := f.admin.Request(ctx, req)
+		r, err := f.commands.Request(ctx, req)
 		if err != nil {
 			return 0, 0, fmt.Errorf("allocate producer ids: %w", err)
 		}
 		resp := r.(*kmsg.AllocateProducerIDsResponse)
 		err = kerr.ErrorForCode(resp.ErrorCode)
-		if errors.Is(err, kerr.NotController) && f.tryNext(ctx) {
+		if errors.Is(err, kerr.NotController) && tryNext(ctx, f.commands) {
 			continue
 		}
 		if err != nil {
