@@ -94,7 +94,8 @@ func (v *view) describe(name string, first int32, limit int) (kmsg.DescribeTopic
 		dp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 		dp.Partition, dp.LeaderEpoch, dp.Replicas, dp.ISR = p.Index, p.LeaderEpoch, p.Replicas, p.ISR
 		dp.LeaderID, dp.ErrorCode = v.leader(p)
-		dp.EligibleLeaderReplicas, dp.LastKnownELR = p.ELR, p.LastKnownELR
+		// Java's tools take a null here for an old broker and stumble: empty, not null.
+		dp.EligibleLeaderReplicas, dp.LastKnownELR = append([]int32{}, p.ELR...), append([]int32{}, p.LastKnownELR...)
 		dp.OfflineReplicas = v.offline(p)
 		out.Partitions = append(out.Partitions, dp)
 	}
