@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race lint fuzz minio interop bench demo
+.PHONY: help build check test race lint fuzz minio interop bench demo ci
 
 # Tools are built at these versions into .cache/bin, beside a stamp that names the version.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
@@ -60,3 +60,6 @@ bench: build ## Varve beside Apache Kafka on this machine (BENCHARGS=-help lists
 
 demo: build ## the main job on real input: write, offload, read back, compare (DEMOARGS=-h lists the flags)
 	go run ./test/demo -varve bin/varve $(DEMOARGS)
+
+ci: ## what runs before anything lands: make test, then make interop
+	.ci/run
