@@ -17,6 +17,8 @@ type config struct {
 	binary       string
 	dir          string // of everything; removed at the end
 	limit        int64  // bytes of input, 0: all
+	partitions   int
+	patience     time.Duration // with a reader that makes no progress
 	removeObject bool
 	keep         bool
 	out          io.Writer
@@ -29,6 +31,8 @@ func main() {
 	cfg := config{out: os.Stdout}
 	flag.StringVar(&cfg.binary, "varve", "bin/varve", "the program")
 	flag.Int64Var(&cfg.limit, "limit", 0, "bytes of input (0: all)")
+	flag.IntVar(&cfg.partitions, "partitions", 4, "partitions of the topic; each keeps a segment on the local disk, so a small -limit wants few")
+	flag.DurationVar(&cfg.patience, "patience", 15*time.Second, "how long a reader may make no progress")
 	flag.BoolVar(&cfg.removeObject, "remove-object", false, "remove one object from the store by hand before reading back: the demo must then fail")
 	flag.BoolVar(&cfg.keep, "keep", false, "leave the data for a look")
 	flag.Parse()

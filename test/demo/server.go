@@ -22,7 +22,6 @@ import (
 // Settings of the show: small segments and hardly any local retention, so that
 // what takes days elsewhere takes seconds here.
 const (
-	partitions   = 4
 	segmentBytes = 1 << 20
 	// wantRemote is the share of segments that must be in the store alone.
 	wantRemote  = 0.9
@@ -91,7 +90,7 @@ func (s *server) output(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func (s *server) createTopic(ctx context.Context) error {
-	_, err := s.output(ctx, "topic", "create", topic, "--partitions", fmt.Sprint(partitions),
+	_, err := s.output(ctx, "topic", "create", topic, "--partitions", fmt.Sprint(s.cfg.partitions),
 		"-c", "remote.storage.enable=true", "-c", fmt.Sprintf("segment.bytes=%d", segmentBytes),
 		"-c", "retention.ms=-1", "-c", "local.retention.ms=1000", "-c", "local.retention.bytes=1")
 	return err
@@ -231,7 +230,7 @@ func (s *server) removeObject() (string, error) {
 // consume reads the topic with `varve consume` and sums it up. Each record
 // comes as the lengths of key and value, then both.
 func (s *server) consume(ctx context.Context, from string) (*digest, error) {
-	cmd := s.varve(ctx, "consume", topic, "--from", from, "--to", "end", "-f", `%K %S\n%k%s`)
+	cmd := s.varve(ctx, "consume", topic, "--from", from, "--to", "end", "--timeout", s.cfg.patience.String(), "-f", `%K %S\n%k%s`)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
