@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type node struct {
 	fs       vfs.FS
 	services *services
 	budget   *wire.Budget
+	exit     func(code int)
 
 	clusterID   string
 	dirs        []*log.Dir
@@ -63,7 +65,7 @@ type node struct {
 }
 
 func newNode(cfg config.Broker, static map[string]string, logger *slog.Logger) *node {
-	n := &node{cfg: cfg, static: static, logger: logger.With("node", cfg.NodeID), registry: prometheus.NewRegistry(), fs: vfs.OS()}
+	n := &node{cfg: cfg, static: static, logger: logger.With("node", cfg.NodeID), registry: prometheus.NewRegistry(), fs: vfs.OS(), exit: os.Exit}
 	n.services = newServices(n.logger)
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	n.budget = wire.NewBudget(requestMemory(cfg.Net.RequestMemory))
@@ -199,11 +201,10 @@ func (n *node) startController(ctx context.Context) error {
 		return err
 	}
 	var voters []controller.Voter
-	if n.cfg.Lone() {
-		if n.static["controller.quorum.voters"] == "" { // else the operator said where brokers find it
-			n.controllers = []string{reachable(ln.Addr())}
-		}
-	} else {
+	if n.static["controller.quorum.voters"] == "" {
+		n.controllers = []string{reachable(ln.Addr())} // else the operator said where brokers find it
+	}
+	if !n.cfg.Lone() {
 		for _, v := range n.cfg.Voters {
 			voters = append(voters, controller.Voter{ID: v.ID, Address: v.Addr()})
 		}
@@ -212,7 +213,7 @@ func (n *node) startController(ctx context.Context) error {
 		NodeID: n.cfg.NodeID, Dir: filepath.Join(n.cfg.MetadataDir, controllerDir), Voters: voters, Address: reachable(ln.Addr()),
 		ClusterID: cmp.Or(n.clusterID, n.cfg.ClusterID), Formatted: n.clusterID != "", Properties: n.static,
 		SessionTimeout: n.cfg.Session.Timeout, WriteTimeout: n.cfg.Session.ControllerWriteTimeout, Logger: n.logger, Registerer: n.registry,
-		OnFailure: func(err error) { n.logger.Error("controller failed", "error", err) },
+		Dial: (&net.Dialer{}).DialContext, OnFailure: n.controllerFailed,
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -224,6 +225,17 @@ func (n *node) startController(ctx context.Context) error {
 	}))
 	n.services.start("listener "+listener.Name, func(ctx context.Context) error { return server.Serve(ctx, ln) })
 	return nil
+}
+
+// failGrace is how long a node whose controller failed may take to stop by
+// itself: a hung disk may hang the stop too.
+const failGrace = 10 * time.Second
+
+// controllerFailed ends the process: the quorum must elect another.
+func (n *node) controllerFailed(err error) {
+	n.logger.Error("the controller cannot go on", "error", err)
+	n.services.fail("controller", err)
+	time.AfterFunc(failGrace, func() { n.exit(exitFailed) })
 }
 
 // openDirs locks the log directories and formats those that are new.

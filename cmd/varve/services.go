@@ -39,12 +39,20 @@ func (s *services) start(name string, run func(context.Context) error) {
 		defer close(svc.done)
 		svc.err = run(ctx)
 		if ctx.Err() == nil {
-			select {
-			case s.ended <- svc:
-			default:
-			}
+			s.report(svc)
 		}
 	}()
+}
+
+// fail reports a part that cannot go on but may not be able to end.
+func (s *services) fail(name string, err error) { s.report(&service{name: name, err: err}) }
+
+// report keeps the first failure: it is the cause.
+func (s *services) report(svc *service) {
+	select {
+	case s.ended <- svc:
+	default:
+	}
 }
 
 // wait blocks until ctx ends, which is no error, or a service ends by itself.
