@@ -24,6 +24,7 @@ import (
 
 type fixture struct {
 	reasons []string
+	faults  []string
 	broken  error
 	image   *metadata.Image
 }
@@ -36,7 +37,7 @@ func (f *fixture) server() *Server {
 		f.image = metadata.New()
 	}
 	return New(Config{
-		NodeID: 1, ClusterID: func() string { return "cluster" }, Ready: func() []string { return f.reasons }, Healthy: func() error { return f.broken },
+		NodeID: 1, ClusterID: func() string { return "cluster" }, Ready: func() []string { return f.reasons }, Degraded: func() []string { return f.faults }, Healthy: func() error { return f.broken },
 		Gatherer: reg, Image: func() *metadata.Image { return f.image },
 		Partitions: func() iter.Seq[*replica.Partition] { return func(func(*replica.Partition) bool) {} },
 		Store:      func() *StoreStatus { return &StoreStatus{URL: "file:///s", Cause: "no route", Remedy: "find one"} },
@@ -71,6 +72,10 @@ func TestHealth(t *testing.T) {
 		if code, body := get(t, s, test.path); code != test.code || body != test.body {
 			t.Errorf("%s: %d %q, want %d %q", test.path, code, body, test.code, test.body)
 		}
+	}
+	f.reasons, f.faults = nil, []string{"object store: no route"}
+	if code, body := get(t, s, "/readyz"); code != 200 || body != "ready\nobject store: no route\n" {
+		t.Errorf("degraded: %d %q", code, body)
 	}
 	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, "varve_test_total 0") {
 		t.Errorf("/metrics: %d %q", code, body)

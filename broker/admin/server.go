@@ -27,6 +27,8 @@ type Config struct {
 	// Ready returns why clients cannot be served yet or fully, a sentence each;
 	// none is ready.
 	Ready func() []string
+	// Degraded returns what does not work although clients are served.
+	Degraded func() []string
 	// Healthy returns why the process cannot go on, or nil.
 	Healthy    func() error
 	Gatherer   prometheus.Gatherer
@@ -99,7 +101,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, strings.Join(reasons, "\n"), http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintln(w, "ready")
+	fmt.Fprintln(w, strings.Join(append([]string{"ready"}, s.cfg.Degraded()...), "\n"))
 }
 
 // Error is what the JSON API answers when it cannot.

@@ -54,7 +54,8 @@ type node struct {
 	controllers []string       // addresses of controller listeners
 	bound       []net.Listener // client listeners until they are served
 	follower    *broker.Follower
-	store       objstore.Store
+	provider    objstore.Store // the store as it is
+	store       objstore.Store // with limits, tries again and metrics around it
 	prefix      prefixCheck
 	tier        *tier.Manager
 	replicas    *replica.Manager
@@ -387,10 +388,16 @@ func (n *node) ready() []string {
 			reasons = append(reasons, fmt.Sprintf("log directory %s is offline: %v", d.Path(), err))
 		}
 	}
-	if s := n.storeStatus(); s != nil && !s.Healthy {
-		reasons = append(reasons, fmt.Sprintf("object store: %s; %s", s.Cause, s.Remedy))
-	}
 	return reasons
+}
+
+// degraded returns what does not work although clients are served: without the
+// object store, producing and reading recent data go on.
+func (n *node) degraded() []string {
+	if s := n.storeStatus(); s != nil && !s.Healthy {
+		return []string{fmt.Sprintf("object store: %s; %s", s.Cause, s.Remedy)}
+	}
+	return nil
 }
 
 func (n *node) startAdmin(ctx context.Context) error {
@@ -400,7 +407,7 @@ func (n *node) startAdmin(ctx context.Context) error {
 	}
 	n.logger.Info("admin listener", "url", "http://"+ln.Addr().String())
 	server := admin.New(admin.Config{
-		NodeID: n.cfg.NodeID, ClusterID: func() string { return n.image().ClusterID() }, Ready: n.ready, Healthy: func() error { return nil },
+		NodeID: n.cfg.NodeID, ClusterID: func() string { return n.image().ClusterID() }, Ready: n.ready, Degraded: n.degraded, Healthy: func() error { return nil },
 		Gatherer: n.registry, Image: n.image, Partitions: n.partitions, Store: n.storeStatus, Logger: n.logger,
 	})
 	n.services.start("admin listener", func(ctx context.Context) error { return server.Serve(ctx, ln) })

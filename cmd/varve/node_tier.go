@@ -14,11 +14,13 @@ import (
 	"github.com/varve-io/varve/tier"
 )
 
-// How long a start waits for the object store, and how often it is asked
-// again afterwards. Clients are served without it.
+// How long the store may take to answer a probe, and how often one that does
+// not is asked again. Clients are served without it.
 const (
-	prefixPatience = 5 * time.Second
-	prefixRetry    = 5 * time.Second
+	probePatience = 5 * time.Second
+	probeRetry    = 5 * time.Second
+	// probeName is looked for; it need not be there.
+	probeName = "varve-cluster.json"
 )
 
 // prefixCheck is what is known of the question whether the store's prefix is
@@ -60,14 +62,13 @@ func (n *node) openTier(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if n.store, err = openStore(ctx, n.cfg.Store, n.registry); err != nil {
+	if n.provider, err = openProvider(ctx, n.cfg.Store); err != nil {
 		return err
 	}
+	n.store = wrapStore(n.provider, n.cfg.Store, n.registry)
 	if n.tier, err = tier.New(n.tierConfig()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, prefixPatience)
-	defer cancel()
 	return n.checkPrefixOnce(ctx)
 }
 
@@ -118,18 +119,35 @@ func rate(bytesPerSecond int64) int64 {
 // checkPrefixOnce refuses a prefix of another cluster; a store that does not
 // answer is told of and does not keep the node from starting.
 func (n *node) checkPrefixOnce(ctx context.Context) error {
-	err := n.tier.CheckPrefix(ctx)
+	err := n.probe(ctx)
+	if err == nil {
+		err = n.tier.CheckPrefix(ctx)
+	}
 	if errors.Is(err, tier.ErrForeignPrefix) || errors.Is(err, tier.ErrVersion) {
 		return err
 	}
-	n.prefix.note(err)
-	if err != nil {
+	if n.prefix.note(err); err == nil {
+		n.logger.Info("object store answers", "url", n.cfg.Store.URL)
+	} else if ctx.Err() == nil {
 		cause, remedy := objstore.Diagnose(err)
 		n.logger.Error("object store: "+cause, "remedy", remedy, "url", n.cfg.Store.URL, "error", err)
-		return nil
 	}
-	n.logger.Info("object store answers", "url", n.cfg.Store.URL)
 	return nil
+}
+
+// probe asks the store once and does not try again, so that what is wrong is
+// known soon.
+func (n *node) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	_, err := n.provider.Head(ctx, probeName)
+	switch {
+	case errors.Is(err, objstore.ErrNotExist):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, objstore.ErrTimeout):
+		return fmt.Errorf("%w: %w", objstore.ErrTimeout, err)
+	}
+	return err
 }
 
 // checkPrefix asks again until the store has answered once.
@@ -138,7 +156,7 @@ func (n *node) checkPrefix(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(prefixRetry):
+		case <-time.After(probeRetry):
 		}
 		if err := n.checkPrefixOnce(ctx); err != nil {
 			return err

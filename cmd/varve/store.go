@@ -19,22 +19,26 @@ import (
 	"github.com/varve-io/varve/wire/config"
 )
 
-// openStore opens the store that varve.store.url names, under the wrappers
-// that every store gets: limits inside, tries again around them, and metrics
-// of what callers see outside.
-func openStore(ctx context.Context, cfg config.Store, reg prometheus.Registerer) (objstore.Store, error) {
-	store, err := openProvider(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("varve.store.url=%s: %w", cfg.URL, err)
-	}
+// wrapStore puts around a store what every store gets: limits inside, tries
+// again around them, and metrics of what callers see outside.
+func wrapStore(store objstore.Store, cfg config.Store, reg prometheus.Registerer) objstore.Store {
 	store = limit.New(store, limit.Options{Reads: cfg.Concurrency, Writes: cfg.Concurrency})
 	backoff := objstore.DefaultBackoff
 	backoff.Attempts = cfg.Retries + 1
 	store = retry.New(store, retry.Options{Backoff: backoff, Registerer: reg})
-	return metrics.New(store, reg), nil
+	return metrics.New(store, reg)
 }
 
+// openProvider opens the store that varve.store.url names.
 func openProvider(ctx context.Context, cfg config.Store) (objstore.Store, error) {
+	store, err := openURL(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("varve.store.url=%s: %w", cfg.URL, err)
+	}
+	return store, nil
+}
+
+func openURL(ctx context.Context, cfg config.Store) (objstore.Store, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil {
 		return nil, err
