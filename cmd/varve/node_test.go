@@ -213,6 +213,20 @@ func TestNodeWholePath(t *testing.T) {
 	if got := n.cli("", "consume", "orders", "--from", "-1h", "--to", "end", "-n", "5", "-o", "json"); strings.Count(got, "\n") != 5 {
 		t.Errorf("five records: %s", got)
 	}
+	n.cli("", "topic", "delete", "orders")
+	eventually(t, func() error {
+		var left []string
+		err := filepath.Walk(filepath.Join(n.dir, "store"), func(path string, info os.FileInfo, err error) error {
+			if err == nil && !info.IsDir() && !strings.HasSuffix(path, ".json") {
+				left = append(left, path)
+			}
+			return nil
+		})
+		if len(left) > 0 {
+			return fmt.Errorf("%d objects are left of the topic: %s", len(left), left[0])
+		}
+		return err
+	})
 }
 
 func sorted(text string) string {
