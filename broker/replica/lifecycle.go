@@ -319,6 +319,7 @@ func (m *Manager) Apply(d *metadata.Delta) {
 	img := d.New
 	var todo []*Partition
 	var gone []*Partition
+	placed := false // a replica came to this broker
 	m.mu.Lock()
 	first := !m.opened
 	m.opened = true
@@ -339,7 +340,7 @@ func (m *Manager) Apply(d *metadata.Delta) {
 		case p == nil:
 			p = m.newPartition(img, row)
 			m.partitions[key] = p
-			todo = append(todo, p)
+			todo, placed = append(todo, p), true
 		default:
 			todo = append(todo, p)
 		}
@@ -356,6 +357,9 @@ func (m *Manager) Apply(d *metadata.Delta) {
 	m.carryOut(todo, func(p *Partition) *metadata.Partition { return img.Partition(p.id, p.index) }, first)
 	if first {
 		m.recovered()
+	}
+	if placed {
+		m.assignDirs()
 	}
 	for _, key := range d.Segments {
 		if p := m.lookup(key.TopicID, key.Partition); p != nil {

@@ -92,6 +92,15 @@ func TestSeveralLogDirectories(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		}
+		// The controller is told where each replica lies (KIP-858).
+		n.eventually("the directories are assigned", time.Second, func() bool {
+			for _, name := range names {
+				if n.row(n.partition(name)).Dirs[0].IsZero() {
+					return false
+				}
+			}
+			return true
+		})
 		n.restart(true)
 		disk.fail.Store(true)
 		first := n.partition("t0")

@@ -21,6 +21,7 @@ func (m *Manager) maintain(context.Context) {
 	for _, p := range m.list() {
 		p.kick()
 	}
+	m.assignDirs()
 }
 
 // internalTopics are never tiered: their records are state that is compacted, or small.

@@ -100,8 +100,9 @@ type Manager struct {
 	life context.Context // ends with Run: downloads and uploads live in it
 	end  context.CancelFunc
 
-	uploads offloader
-	cold    coldReads
+	uploads  offloader
+	cold     coldReads
+	assigner assigner
 
 	mu         sync.RWMutex
 	partitions map[metadata.PartitionKey]*Partition
