@@ -45,6 +45,7 @@ func (p *Partition) offloads() bool {
 type tierWork struct {
 	choring   bool
 	choreMore bool
+	kickedAt  int64 // bytes appended when segments were last looked at
 	uploading bool
 	failures  int       // uploads in a row
 	retryAt   time.Time // no upload before

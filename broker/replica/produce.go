@@ -141,12 +141,15 @@ func (p *Partition) settle(lead *leadership, l *log.Log, g *group) {
 	if all != nil {
 		all.acksAll = true
 	}
-	waiting := p.park(all, own, end, bytes)
+	waiting, sealed := p.park(all, own, end, bytes)
 	if p.durable(lead) || fsync {
 		p.wantSync(waiting)
 	}
 	if !p.durable(lead) {
 		p.advance()
+	}
+	if sealed {
+		p.kick()
 	}
 	if now := p.lead.Load(); now != lead && (now == nil || !now.here || now.epoch != lead.epoch) {
 		p.release(p.CheckLeader(lead.epoch)) // leadership went while this was parked
@@ -161,13 +164,20 @@ func (w *produceWait) with(p *Partition, item *Produce, need int64) *produceWait
 	return w
 }
 
-// park puts the waits into their lists and notes what was appended. It reports whether anybody waits for the high watermark
-// or the disk: one of these, or a parked fetch.
-func (p *Partition) park(all, own *produceWait, end, bytes int64) bool {
+// kicksPerSegment is how often, in terms of bytes, a partition that is written to has its chores done: so a segment goes to the
+// store, or leaves it, soon after the next one has begun.
+const kicksPerSegment = 4
+
+// park puts the waits into their lists and notes what was appended. waiting tells whether anybody waits for the high watermark
+// or the disk: one of these, or a parked fetch; sealed that a segment may have been sealed since the last kick.
+func (p *Partition) park(all, own *produceWait, end, bytes int64) (waiting, sealed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if bytes > 0 {
 		p.mu.marks.appendedTo(end, bytes)
+	}
+	if sealed = p.mu.marks.appended-p.tier.kickedAt >= p.config.Load().SegmentBytes/kicksPerSegment; sealed {
+		p.tier.kickedAt = p.mu.marks.appended
 	}
 	if all != nil {
 		p.mu.acks.insert(all)
@@ -177,7 +187,7 @@ func (p *Partition) park(all, own *produceWait, end, bytes int64) bool {
 		p.mu.syncs.insert(own)
 		p.m.timers.add(&own.deadline, own.firstDeadline(), own.expire)
 	}
-	return all != nil || own != nil || p.mu.fetches.len() > 0
+	return all != nil || own != nil || p.mu.fetches.len() > 0, sealed
 }
 
 func (w *produceWait) firstDeadline() time.Time {
