@@ -114,6 +114,19 @@ func (c *coldReads) expire(key coldKey, read *coldRead) {
 	}
 }
 
+// abandon answers the fetches that wait for the store.
+func (c *coldReads) abandon() {
+	c.mu.Lock()
+	var waiting []*fetchWait
+	for _, read := range c.of {
+		waiting = append(waiting, read.waiting...)
+	}
+	c.mu.Unlock()
+	for _, w := range waiting {
+		w.end()
+	}
+}
+
 // close releases what is kept.
 func (c *coldReads) close() {
 	c.mu.Lock()

@@ -83,7 +83,7 @@ func (f *Fetch) reset() {
 type outcome struct {
 	bytes int
 	final bool // an error or a divergence: it is answered at once
-	tier  bool // some of the bytes came from the store: min.bytes does not matter then
+	ready bool // some of the bytes came from the store, or there are more than the limits allow: min.bytes does not matter then
 	cold  []coldAsk
 }
 
@@ -95,7 +95,7 @@ type coldAsk struct {
 }
 
 func (o *outcome) enough(f *Fetch) bool {
-	return o.final || o.bytes >= f.MinBytes || o.tier && o.bytes > 0
+	return o.final || o.bytes >= f.MinBytes || o.ready && o.bytes > 0
 }
 
 // Fetch reads from every partition, from the local log or from the store. With fewer than MinBytes it is parked, as an object in
@@ -138,7 +138,7 @@ func (m *Manager) pass(f *Fetch, failed []error) outcome {
 		}
 		o.bytes += x.Size
 		room -= min(room, x.Size)
-		o.tier = o.tier || v.tier
+		o.ready = o.ready || v.ready
 		o.final = o.final || x.Err != nil && !patient(x.Err) || x.Diverging != nil
 	}
 	return o
@@ -152,9 +152,9 @@ type visit struct {
 	failed error // the store's answer to this fetch before
 
 	// Results.
-	tier bool              // the store answered
-	cold *tier.ReadRequest // not nil: this must be downloaded
-	key  coldKey
+	ready bool              // the store answered, or the limit kept something back
+	cold  *tier.ReadRequest // not nil: this must be downloaded
+	key   coldKey
 }
 
 // errPatient marks an error of the store that time may heal. It is answered only when MaxWait is over, for a
@@ -242,6 +242,7 @@ func (x *FetchPartition) readLocal(v *visit, l *log.Log, end int64) error {
 		return err
 	}
 	x.Records, x.Size = append(x.Records, r.Range), int(r.Range.Size)
+	v.ready = r.NextOffset < end
 	if v.f.Isolation != ReadCommitted {
 		return nil
 	}
@@ -294,7 +295,7 @@ func (x *FetchPartition) readCold(v *visit, end int64) {
 }
 
 func (x *FetchPartition) takeCold(v *visit, r tier.ReadResult) {
-	v.tier = true
+	v.ready = true
 	switch {
 	case r.Err == nil:
 		x.Records, x.Size = r.Ranges, sizeOf(r.Ranges)

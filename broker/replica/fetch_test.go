@@ -119,6 +119,20 @@ func TestMinBytes(t *testing.T) {
 	})
 }
 
+// Limits below min.bytes, or the end of a segment, are no reason to wait.
+func TestMinBytesAboveTheLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		p := n.topic("t", map[string]string{"internal.segment.bytes": "65536"})
+		n.fill(p, 0, 300)
+		f := newFetch(time.Minute, part(p, 0))
+		f.MinBytes, f.Partitions[0].MaxBytes = 1<<20, 20_000
+		start := time.Now()
+		if r := n.fetch(f); len(r.data[0]) == 0 || time.Since(start) != 0 {
+			t.Errorf("%d bytes after %v", len(r.data[0]), time.Since(start))
+		}
+	})
+}
+
 // Ten thousand parked fetches are objects: no goroutine each, and an append to one partition wakes none of the others.
 func TestParkedFetchesAreObjects(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"math"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -134,8 +135,6 @@ func (p *Partition) becomeLeader(l *log.Log, row *metadata.Partition) {
 		return
 	}
 	l.AssignEpoch(row.LeaderEpoch)
-	p.hw.Store(min(max(p.hw.Load(), l.SyncedEnd()), l.EndOffset()))
-	l.SetHighWatermark(p.hw.Load())
 	p.lead.Store(&leadership{leader: row.Leader, epoch: row.LeaderEpoch, epochStart: l.EndOffset(),
 		inSync: len(row.ISR), replicas: len(row.Replicas), here: true})
 	p.followStart(l, row)
@@ -188,13 +187,18 @@ func (p *Partition) restart(l *log.Log, at int64, epochs []record.EpochStart, pr
 	return nil
 }
 
-// followStart raises the log start to what the controller has committed. The local start follows by maintenance.
+// followStart raises the log start to what the controller has committed. The local start follows by maintenance. What a crash has
+// kept from being noted is made up for: nothing lies before the first local segment of a partition that has nothing in the store.
 func (p *Partition) followStart(l *log.Log, row *metadata.Partition) {
-	if row.LogStart <= l.LogStart() {
+	start := row.LogStart
+	if row.RemoteEnd == metadata.RemoteNone {
+		start = max(start, l.LocalStart())
+	}
+	if start <= l.LogStart() {
 		return
 	}
-	if err := l.SetLogStart(min(row.LogStart, l.EndOffset())); err != nil {
-		p.m.logger.Warn("log start cannot follow", "topic", p.topic, "partition", p.index, "logStart", row.LogStart, "error", err)
+	if err := l.SetLogStart(min(start, l.EndOffset())); err != nil {
+		p.m.logger.Warn("log start cannot follow", "topic", p.topic, "partition", p.index, "logStart", start, "error", err)
 	}
 }
 
@@ -286,10 +290,13 @@ func (p *Partition) remove() {
 	}
 }
 
+// maxMs is the longest time that a time.Duration can tell, in ms.
+const maxMs = math.MaxInt64 / int64(time.Millisecond)
+
 // logConfig is what of a topic's configuration concerns its logs.
 func logConfig(c *config.Topic) log.Config {
 	out := log.Config{
-		SegmentBytes: c.SegmentBytes, SegmentMs: c.SegmentMs, SegmentJitterMs: c.SegmentJitterMs,
+		SegmentBytes: c.SegmentBytes, SegmentMs: min(c.SegmentMs, maxMs), SegmentJitterMs: min(c.SegmentJitterMs, maxMs),
 		IndexIntervalBytes: c.IndexIntervalBytes, SegmentIndexBytes: c.SegmentIndexBytes, MaxMessageBytes: c.MaxMessageBytes,
 		LogAppendTime: c.LogAppendTime, TimestampBeforeMaxMs: c.TimestampBeforeMaxMs, TimestampAfterMaxMs: c.TimestampAfterMaxMs,
 		Compact: c.CleanupCompact, ProducerIDExpirationMs: log.DefaultConfig().ProducerIDExpirationMs,

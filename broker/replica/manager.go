@@ -285,6 +285,7 @@ func (m *Manager) close() error {
 		p.lead.Store(nil)
 		p.release(stopping)
 	}
+	m.cold.abandon()
 	m.readers.close()
 	m.cold.close()
 	for _, d := range m.disks {

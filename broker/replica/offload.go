@@ -82,11 +82,11 @@ func (p *Partition) hold(l *log.Log, s log.SegmentInfo, now time.Time) string {
 		return "remote.log.copy.disable=true"
 	case !s.Sealed:
 		return "active segment"
-	case s.End > p.HighWatermark():
+	case s.End > p.HighWatermark() || p.HighWatermark() < p.epochStart():
 		return "above the high watermark"
 	case s.End > p.LastStableOffset():
 		return "a transaction is open"
-	case !copyDue(s, l.EndOffset(), l.Segments(), c, now):
+	case !copyDue(s, l.Segments(), c, now):
 		return "remote.copy.lag.ms, remote.copy.lag.bytes"
 	}
 	return ""
@@ -94,7 +94,7 @@ func (p *Partition) hold(l *log.Log, s log.SegmentInfo, now time.Time) string {
 
 // copyDue applies remote.copy.lag.* (KIP-1241): a segment goes as soon as it is old enough, or enough was written after it. -1 stands for
 // local retention.
-func copyDue(s log.SegmentInfo, _ int64, list []log.SegmentInfo, c *config.Topic, now time.Time) bool {
+func copyDue(s log.SegmentInfo, list []log.SegmentInfo, c *config.Topic, now time.Time) bool {
 	lagMs, lagBytes := c.RemoteCopyLagMs, c.RemoteCopyLagBytes
 	if lagMs == -1 {
 		lagMs = c.LocalRetentionMs
@@ -102,7 +102,7 @@ func copyDue(s log.SegmentInfo, _ int64, list []log.SegmentInfo, c *config.Topic
 	if lagBytes == -1 {
 		lagBytes = c.LocalRetentionBytes
 	}
-	if lagMs == 0 || lagMs > 0 && now.Sub(timeOf(s.MaxTimestamp, s.FirstAppend)) >= time.Duration(lagMs)*time.Millisecond {
+	if lagMs == 0 || older(now.Sub(timeOf(s.MaxTimestamp, s.FirstAppend)), lagMs) {
 		return true
 	}
 	var after int64

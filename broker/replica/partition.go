@@ -28,6 +28,7 @@ type Partition struct {
 	log    atomic.Pointer[log.Log] // nil until it is open, and if it cannot be
 	config atomic.Pointer[config.Topic]
 	broken atomic.Pointer[brokenLog]
+	failed atomic.Bool // its directory was given up
 	hw     atomic.Int64
 
 	life lifecycle
@@ -72,6 +73,14 @@ func (p *Partition) Config() *config.Topic { return p.config.Load() }
 func (p *Partition) LeaderEpoch() int32 {
 	if l := p.lead.Load(); l != nil {
 		return l.epoch
+	}
+	return -1
+}
+
+// epochStart is where the log was when this broker became leader.
+func (p *Partition) epochStart() int64 {
+	if l := p.lead.Load(); l != nil {
+		return l.epochStart
 	}
 	return -1
 }
@@ -235,7 +244,9 @@ func (p *Partition) release(err error) {
 
 // fail takes note of a log that cannot be written any more.
 func (p *Partition) fail(err error) {
-	p.m.logger.Error("partition has lost its log directory", "topic", p.topic, "partition", p.index, "error", err)
+	if !p.failed.Swap(true) {
+		p.m.logger.Error("partition has lost its log directory", "topic", p.topic, "partition", p.index, "error", err)
+	}
 	p.release(refuse(kerr.KafkaStorageError, "%s-%d: %v", p.topic, p.index, err))
 }
 

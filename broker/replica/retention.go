@@ -53,6 +53,9 @@ func timeOf(ms int64, otherwise time.Time) time.Time {
 	return time.UnixMilli(ms)
 }
 
+// older compares in milliseconds: a limit may be the largest int64, and as nanoseconds would overflow.
+func older(age time.Duration, ms int64) bool { return ms >= 0 && age.Milliseconds() > ms }
+
 // expired is where total retention puts the log start, at most at bound, and why; start if nothing is to go. seal tells that the active
 // segment is past its time as well and keeps what it must not.
 func expired(list []extent, start, bound int64, c *config.Topic, now time.Time) (to int64, why string, seal bool) {
@@ -63,7 +66,7 @@ func expired(list []extent, start, bound int64, c *config.Topic, now time.Time) 
 	}
 	for _, e := range list {
 		age := now.Sub(e.newest)
-		byTime := c.RetentionMs >= 0 && age > time.Duration(c.RetentionMs)*time.Millisecond
+		byTime := older(age, c.RetentionMs)
 		bySize := c.RetentionBytes >= 0 && total-e.size >= c.RetentionBytes
 		switch {
 		case !byTime && !bySize:
@@ -91,7 +94,7 @@ func releasable(local []log.SegmentInfo, remoteEnd int64, c *config.Topic, now t
 	}
 	for _, s := range local {
 		age := now.Sub(timeOf(s.MaxTimestamp, s.FirstAppend))
-		byTime := c.LocalRetentionMs >= 0 && age > time.Duration(c.LocalRetentionMs)*time.Millisecond
+		byTime := older(age, c.LocalRetentionMs)
 		bySize := c.LocalRetentionBytes >= 0 && total-s.Size >= c.LocalRetentionBytes
 		switch {
 		case !byTime && !bySize:

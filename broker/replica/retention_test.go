@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/varve-io/varve/broker/log/vfs"
 	"github.com/varve-io/varve/broker/replica"
 	"github.com/varve-io/varve/controller/metadata"
 	"github.com/varve-io/varve/objstore"
@@ -291,5 +294,38 @@ func TestDisableTier(t *testing.T) {
 		if left != 0 {
 			t.Errorf("%d rows below the log start", left)
 		}
+	})
+}
+
+// The largest limits are limits, not overflows.
+func TestLargestRetention(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		const most = "9223372036854775807"
+		p := n.topic("t", tiered("retention.ms", most, "retention.bytes", most, "local.retention.ms", most, "local.retention.bytes", most,
+			"segment.ms", most))
+		n.fill(p, 0, 300)
+		time.Sleep(48 * time.Hour)
+		if p.LogStart() != 0 || p.LocalStart() != 0 || n.remoteEnd(p) < 0 {
+			t.Errorf("log start %d, local start %d, remote end %d", p.LogStart(), p.LocalStart(), n.remoteEnd(p))
+		}
+	})
+}
+
+// K8: a crash right after local deletion does not leave a log start that nobody can read.
+func TestLogStartAfterCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		disk := n.fs.(*vfs.Mem)
+		n.start()
+		p := n.topic("t", map[string]string{"internal.segment.bytes": "65536", "retention.bytes": "100000"})
+		n.fill(p, 0, 500)
+		n.eventually("retention", time.Minute, func() bool { return p.LogStart() > 200 })
+		next := disk.CrashClone(rand.New(rand.NewPCG(1, 1)), 0)
+		n.abandon()
+		n.fs = next
+		n.start()
+		defer func() { n.stop(true) }()
+		p = n.partition("t")
+		n.consume(p, n.offset(p, replica.EarliestTimestamp).Offset, 500)
 	})
 }
