@@ -429,3 +429,16 @@ func synctestNode[T any](t *testing.T, prepare func(*node) T, fn func(*testing.T
 		fn(t, n, x)
 	})
 }
+
+// keyedBatch is batch with a key in every record.
+func keyedBatch(first, n int) record.Batch {
+	b := record.NewBuilder(record.Options{})
+	for i := first; i < first+n; i++ {
+		b.Append(time.Now().UnixMilli(), fmt.Appendf(nil, "key-%d", i), value(i, recordSize))
+	}
+	out, err := b.Build()
+	if err != nil {
+		panic(err)
+	}
+	return out
+}

@@ -23,6 +23,7 @@ type Produce struct {
 	Deadline      time.Time // for the acknowledgement; unused with Acks 0
 	Version       int16     // of the Produce request
 	Transactional bool      // the request names a transactional id
+	Coordinator   bool      // a coordinator of this cluster appends: markers are allowed, and batches without sequence
 	// Done is called exactly once: before Append returns, or later from any goroutine. It must not block.
 	Done func(*Produce)
 	Tag  any // the caller's
@@ -86,6 +87,9 @@ func (g *group) stage(p *Partition, lead *leadership, items []*Produce) {
 		}
 		a := &g.appends[i]
 		*a = log.Append{Batch: batch, Origin: log.OriginClient}
+		if item.Coordinator {
+			a.Origin = log.OriginCoordinator
+		}
 		g.list, g.items = append(g.list, a), append(g.items, item)
 	}
 }
@@ -108,9 +112,9 @@ func (p *Partition) admit(lead *leadership, item *Produce) (record.Batch, error)
 		return nil, refuse(kerr.CorruptMessage, "%v", err)
 	case len(rest) > 0:
 		return nil, refuse(kerr.InvalidRecord, "more than one record batch")
-	case batch.Codec() == record.Zstd && item.Version < zstdVersion:
+	case batch.Codec() == record.Zstd && item.Version < zstdVersion && !item.Coordinator:
 		return nil, refuse(kerr.UnsupportedCompressionType, "zstd needs Produce version %d", zstdVersion)
-	case batch.IsTransactional() && !item.Transactional:
+	case batch.IsTransactional() && !item.Transactional && !item.Coordinator:
 		return nil, refuse(kerr.InvalidRecord, "transactional batch in a request without a transactional id")
 	}
 	return batch, nil
