@@ -299,7 +299,7 @@ func TestProgressWithSlowStore(t *testing.T) {
 // K37, K20: a slow cold partition does not delay the hot ones, and cold ones are read side by side.
 func TestSlowPartitionDoesNotDelayOthers(t *testing.T) {
 	synctestNode(t, func(n *node) *slowStore { return slow(n) }, func(t *testing.T, n *node, s *slowStore) {
-		hot := n.topic("hot", nil)
+		n.topic("hot", nil)
 		var cold []replica.FetchPartition
 		for i := range 8 {
 			p := n.topic(fmt.Sprint("cold", i), tiered("local.retention.bytes", "1"))
@@ -308,7 +308,7 @@ func TestSlowPartitionDoesNotDelayOthers(t *testing.T) {
 			cold = append(cold, part(p, 0))
 		}
 		n.restart(true)
-		hot = n.partition("hot")
+		hot := n.partition("hot")
 		for i := range cold {
 			cold[i].Partition = n.partition(fmt.Sprint("cold", i))
 		}

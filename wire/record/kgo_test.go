@@ -68,9 +68,7 @@ func (f *fakeBroker) answer(key, version int16, body []byte) kmsg.Response {
 	response := request.ResponseKind()
 	switch r := response.(type) {
 	case *kmsg.ApiVersionsResponse:
-		for _, k := range []kmsg.ApiVersionsResponseApiKey{{ApiKey: 0, MaxVersion: 9}, {ApiKey: 3, MaxVersion: 9}, {ApiKey: 18, MaxVersion: 3}, {ApiKey: 22, MaxVersion: 4}} {
-			r.ApiKeys = append(r.ApiKeys, k)
-		}
+		r.ApiKeys = []kmsg.ApiVersionsResponseApiKey{{ApiKey: 0, MaxVersion: 9}, {ApiKey: 3, MaxVersion: 9}, {ApiKey: 18, MaxVersion: 3}, {ApiKey: 22, MaxVersion: 4}}
 	case *kmsg.MetadataResponse:
 		r.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 1, Host: "broker", Port: 9092}}
 		partition := kmsg.NewMetadataResponseTopicPartition()
