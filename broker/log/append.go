@@ -13,8 +13,8 @@ import (
 
 // Append is one batch to append and what became of it.
 type Append struct {
-	// Batch is patched in place: offset, epoch, and what the topic demands of timestamps. It is not kept. Where the topic's
-	// compression differs it is replaced by a new one.
+	// Batch is patched in place: offset, epoch, and what the topic demands of timestamps. It is not kept. Where
+	// the topic's compression differs it is replaced by a new one.
 	Batch  record.Batch
 	Origin Origin
 
@@ -55,12 +55,14 @@ func (g *group) reset(next int64, under *producers) {
 	g.producers.reset(under)
 }
 
-// syncRangeBytes is how much is appended before write-back of it is started, so that the next sync finds little to do.
+// syncRangeBytes is how much is appended before write-back of it is started, so that the next sync finds little
+// to do.
 const syncRangeBytes = 8 << 20
 
-// AppendAsLeader validates batches, gives them offsets and the leader's epoch, and writes them, as far as they fit into one segment
-// with one system call. They are judged in order; one that is refused carries Err and is left out, the others
-// go on. When it returns nil the accepted batches are in the page cache and readable; Sync makes them durable.
+// AppendAsLeader validates batches, gives them offsets and the leader's epoch, and writes them, as far as they
+// fit into one segment with one system call. They are judged in order; one that is refused carries Err and is
+// left out, the others go on. When it returns nil the accepted batches are in the page cache and readable; Sync
+// makes them durable.
 //
 // A disk that fails fails every batch that was not written yet: the error is returned, and each carries it.
 func (l *Log) AppendAsLeader(items []*Append, epoch int32) error {
@@ -101,8 +103,8 @@ func (l *Log) refuse(a *Append, err error) {
 	}
 }
 
-// failAll gives err to every item that is neither in the log nor refused already; a duplicate of a batch that was not
-// written is one of them.
+// failAll gives err to every item that is neither in the log nor refused already; a duplicate of a batch that
+// was not written is one of them.
 func (l *Log) failAll(items []*Append, err error) error {
 	end := l.end.Load()
 	for _, a := range items {
@@ -113,8 +115,8 @@ func (l *Log) failAll(items []*Append, err error) error {
 	return err
 }
 
-// stage takes items into the group until the next does not belong into the active segment any more, and returns how many it
-// dealt with. Nothing that others see is changed.
+// stage takes items into the group until the next does not belong into the active segment any more, and returns
+// how many it dealt with. Nothing that others see is changed.
 func (l *Log) stage(items []*Append, epoch int32, config *Config) (n int) {
 	g := &l.group
 	g.reset(l.end.Load(), l.producers)
@@ -192,7 +194,8 @@ func (g *group) add(b record.Batch, marker *record.Marker, segmentSize int64) {
 	g.next = b.NextOffset()
 }
 
-// write writes the group behind the active segment and publishes it. After an error the segment ends where it did.
+// write writes the group behind the active segment and publishes it. After an error the segment ends where it
+// did.
 func (l *Log) write(now time.Time) error {
 	g := &l.group
 	if g.size == 0 {
@@ -227,8 +230,8 @@ func (l *Log) put(s *segment) error {
 	return err
 }
 
-// undo cuts off what a failed write left behind the published end. No reader was ever offered those bytes, so the file may be
-// cut in place.
+// undo cuts off what a failed write left behind the published end. No reader was ever offered those bytes, so
+// the file may be cut in place.
 func (l *Log) undo(s *segment, cause error) error {
 	if err := s.file.Truncate(s.size); err != nil {
 		return l.failed("cut a failed append off", errors.Join(err, cause))
@@ -268,8 +271,8 @@ func (l *Log) publish(s *segment, now time.Time) {
 	}
 }
 
-// writeBehind carries what can wait to the disk: whole blocks of the indexes, and the start of write-back. Errors of either show
-// again where they matter, when the segment is sealed or synced.
+// writeBehind carries what can wait to the disk: whole blocks of the indexes, and the start of write-back.
+// Errors of either show again where they matter, when the segment is sealed or synced.
 func (l *Log) writeBehind(s *segment) {
 	if err := errors.Join(s.offsets.flush(false), s.times.flush(false)); err != nil {
 		l.metrics.backgroundErrs.Inc()
@@ -282,8 +285,9 @@ func (l *Log) writeBehind(s *segment) {
 	}
 }
 
-// full tells whether the active segment must be sealed before a batch is taken that ends with offset last (Kafka's LogSegment.shouldRoll). A batch that is
-// staged already cannot be taken back, so the answer counts the group.
+// full tells whether the active segment must be sealed before a batch is taken that ends with offset last
+// (Kafka's LogSegment.shouldRoll). A batch that is staged already cannot be taken back, so the answer counts
+// the group.
 func (l *Log) full(config *Config, g *group, b record.Batch, last int64) bool {
 	s := l.active()
 	size := s.size + g.size

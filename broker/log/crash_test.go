@@ -14,7 +14,8 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// crasher cuts the run before the nth change of the disk; a write that is cut may have got part of its bytes there.
+// crasher cuts the run before the nth change of the disk; a write that is cut may have got part of its bytes
+// there.
 type crasher struct {
 	mu   sync.Mutex
 	n    int
@@ -275,7 +276,8 @@ func (w *world) run() error {
 	return nil
 }
 
-// check compares a log with a history that it must be a part of: the whole end of it if exact, otherwise it may end earlier.
+// check compares a log with a history that it must be a part of: the whole end of it if exact, otherwise it may
+// end earlier.
 func (w *world) check(l *Log, h *history, exact bool) error {
 	got := readAll(w.t, l, l.LocalStart(), 3000)
 	first := 0
@@ -422,7 +424,8 @@ var (
 	crashSeeds = flag.Uint64("crash.seeds", 2, "how many seeds TestCrashPoints visits")
 )
 
-// TestCrashPoints cuts a workload at every operation that changes the disk, with the power and with the process alone.
+// TestCrashPoints cuts a workload at every operation that changes the disk, with the power and with the process
+// alone.
 func TestCrashPoints(t *testing.T) {
 	seeds := *crashSeeds
 	if testing.Short() {

@@ -7,8 +7,8 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// cursor walks the batch headers of a run of a segment. It reads ahead by the window while batches are small and header
-// by header where they are large, so that a walk costs what it looks at.
+// cursor walks the batch headers of a run of a segment. It reads ahead by the window while batches are small
+// and header by header where they are large, so that a walk costs what it looks at.
 type cursor struct {
 	file   io.ReaderAt
 	pos    int64 // of the next header
@@ -23,9 +23,9 @@ func newCursor(file io.ReaderAt, pos, end int64, window []byte) cursor {
 	return cursor{file: file, pos: pos, end: end, buf: window}
 }
 
-// next returns the next header, of which only the accessors of header fields may be used and which is valid until
-// the next call, where its batch begins and how many bytes it has. At the end of the run the error is io.EOF; it wraps
-// record.ErrShort if the run ends inside a batch, record.ErrCorrupt if there is none.
+// next returns the next header, of which only the accessors of header fields may be used and which is valid
+// until the next call, where its batch begins and how many bytes it has. At the end of the run the error is
+// io.EOF; it wraps record.ErrShort if the run ends inside a batch, record.ErrCorrupt if there is none.
 func (c *cursor) next() (h record.Batch, pos, size int64, err error) {
 	if c.pos >= c.end {
 		return nil, c.pos, 0, io.EOF
@@ -96,7 +96,8 @@ func giveBatch(buf *[]byte) {
 	}
 }
 
-// whole returns the batch whose header next returned last: from the window if it lies in it, else read into *buf.
+// whole returns the batch whose header next returned last: from the window if it lies in it, else read into
+// *buf.
 func (c *cursor) whole(pos, size int64, buf *[]byte) (record.Batch, error) {
 	if i := pos - c.at; i >= 0 && i+size <= int64(c.n) {
 		return record.Batch(c.buf[i : i+size]), nil

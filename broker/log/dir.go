@@ -1,7 +1,6 @@
 package log
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,18 +42,18 @@ type DirOptions struct {
 	Path      string
 	ClusterID string
 	NodeID    int32
-	// Format makes an empty or missing directory one of this node. Without it such a directory is ErrUnformatted: whether
-	// it is new or lost is for the caller to judge, who knows the others.
+	// Format makes an empty or missing directory one of this node. Without it such a directory is
+	// ErrUnformatted: whether it is new or lost is for the caller to judge, who knows the others.
 	Format bool
-	// Reserve is how many bytes of the file system must stay free; writes that would go below are ErrNoSpace. 0 is a
-	// hundredth of it, at most 1 GiB.
+	// Reserve is how many bytes of the file system must stay free; writes that would go below are ErrNoSpace. 0
+	// is a hundredth of it, at most 1 GiB.
 	Reserve int64
 	Logger  *slog.Logger
 	Metrics *Metrics // nil: not measured
 }
 
-// Dir is one log directory: who may use it, what was known at the last shutdown, how much room there is, and whether
-// it still works. It is open in one process at a time. Safe for concurrent use.
+// Dir is one log directory: who may use it, what was known at the last shutdown, how much room there is, and
+// whether it still works. It is open in one process at a time. Safe for concurrent use.
 type Dir struct {
 	fs      vfs.FS
 	path    string
@@ -91,8 +90,8 @@ func (c checkpoints) clone() checkpoints {
 	return checkpoints{maps.Clone(c.recovery), maps.Clone(c.logStart), maps.Clone(c.highWatermark)}
 }
 
-// InspectDir reads whose a directory is without locking or changing it. The error wraps ErrUnformatted if it is missing or has
-// no data, ErrKafkaDir if it is Apache Kafka's, ErrFormat if it cannot be read.
+// InspectDir reads whose a directory is without locking or changing it. The error wraps ErrUnformatted if it is
+// missing or has no data, ErrKafkaDir if it is Apache Kafka's, ErrFormat if it cannot be read.
 func InspectDir(fsys vfs.FS, dir string) (MetaProperties, error) {
 	data, err := vfs.ReadFile(fsys, path.Join(dir, metaPropertiesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,8 +137,8 @@ func inspectBare(fsys vfs.FS, dir string) error {
 	return fmt.Errorf("%w: %s", ErrUnformatted, dir)
 }
 
-// OpenDir locks a log directory and checks that it is this node's, or makes it so (Format). It wraps vfs.ErrLocked,
-// ErrUnformatted, ErrKafkaDir, ErrOtherCluster, ErrOtherNode or ErrFormat.
+// OpenDir locks a log directory and checks that it is this node's, or makes it so (Format). It wraps
+// vfs.ErrLocked, ErrUnformatted, ErrKafkaDir, ErrOtherCluster, ErrOtherNode or ErrFormat.
 func OpenDir(o DirOptions) (*Dir, error) {
 	if o.Format {
 		if err := makeDir(o.FS, o.Path); err != nil {
@@ -206,81 +205,6 @@ func (d *Dir) ID() wire.UUID { return d.meta.DirectoryID }
 // Path is where it lies.
 func (d *Dir) Path() string { return d.path }
 
-// Clean tells that the last process closed every log; CleanEpoch is the broker epoch that it had, -1 unknown.
-func (d *Dir) Clean() bool { return d.clean }
-
-// CleanEpoch see Clean.
-func (d *Dir) CleanEpoch() int64 { return d.cleanEpoch }
-
-// PageCacheSurvived tells that, though the last process ended badly, everything that it wrote is still there: the machine and
-// the mount are the same since before it started.
-func (d *Dir) PageCacheSurvived() bool { return d.survived }
-
-type cleanShutdown struct {
-	Version     int   `json:"version"`
-	BrokerEpoch int64 `json:"brokerEpoch"`
-}
-
-// readShutdown finds out how the last process ended, and makes that forgotten before the first append.
-func (d *Dir) readShutdown() error {
-	marker := path.Join(d.path, cleanShutdownFile)
-	data, err := vfs.ReadFile(d.fs, marker)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil {
-		d.clean = true
-		var c cleanShutdown
-		if json.Unmarshal(data, &c) == nil && c.BrokerEpoch != 0 {
-			d.cleanEpoch = c.BrokerEpoch
-		}
-		if err := d.fs.Remove(marker); err != nil {
-			return err
-		}
-	}
-	if err := d.readMount(); err != nil {
-		return err
-	}
-	return d.fs.SyncDir(d.path)
-}
-
-// readMount compares the mount with the one noted when all logs were last known to be good. Another note is removed: until
-// Recovered, a second crash must not make this recovery look like one after a mere kill.
-func (d *Dir) readMount() error {
-	id, err := d.fs.MountID(d.path)
-	if errors.Is(err, errors.ErrUnsupported) {
-		id, err = "", nil
-	}
-	if err != nil {
-		return err
-	}
-	d.mountID = id
-	note, err := vfs.ReadFile(d.fs, path.Join(d.path, mountFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	d.survived = id != "" && string(note) == id
-	if d.survived {
-		return nil
-	}
-	return d.fs.Remove(path.Join(d.path, mountFile))
-}
-
-// Recovered is called once every log of the directory is open: from now on a crash that leaves the page cache alone is one
-// that loses nothing.
-func (d *Dir) Recovered() error {
-	if d.survived || d.mountID == "" {
-		return nil
-	}
-	if err := vfs.WriteFileAtomic(d.fs, path.Join(d.path, mountFile), []byte(d.mountID)); err != nil {
-		return fmt.Errorf("log directory %s: %w", d.path, err)
-	}
-	return nil
-}
-
 // removeDeleted finishes deletions that a crash interrupted.
 func (d *Dir) removeDeleted() error {
 	names, err := d.fs.List(d.path)
@@ -340,7 +264,8 @@ func readPartitionMetadata(fsys vfs.FS, dir string) (wire.UUID, error) {
 	return decodePartitionMetadata(data)
 }
 
-// Fail gives the directory up: nothing that it was asked to make durable can be believed any more. Only the first error counts.
+// Fail gives the directory up: nothing that it was asked to make durable can be believed any more. Only the
+// first error counts.
 func (d *Dir) Fail(err error) error {
 	f := &dirFailure{fmt.Errorf("%w: %s: %w", ErrOffline, d.path, err)}
 	if d.failure.CompareAndSwap(nil, f) {
@@ -362,8 +287,8 @@ func (d *Dir) Err() error {
 // Offline is closed by the first failure.
 func (d *Dir) Offline() <-chan struct{} { return d.offline }
 
-// Busy is how long the oldest unfinished write or sync of the directory has been waiting for the disk, 0 if none has. It never
-// waits itself.
+// Busy is how long the oldest unfinished write or sync of the directory has been waiting for the disk, 0 if
+// none has. It never waits itself.
 func (d *Dir) Busy() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -401,23 +326,4 @@ func (d *Dir) unregister(l *Log, deleted bool) {
 		delete(d.points.logStart, l.tp)
 		delete(d.points.highWatermark, l.tp)
 	}
-}
-
-// Close releases the directory. clean says that all its logs were closed cleanly; brokerEpoch is noted for the next start (KIP-966).
-func (d *Dir) Close(clean bool, brokerEpoch int64) error {
-	var err error
-	if clean && d.Err() == nil {
-		err = d.Checkpoint()
-		if err == nil {
-			data, _ := json.Marshal(cleanShutdown{BrokerEpoch: brokerEpoch})
-			err = vfs.WriteFileAtomic(d.fs, path.Join(d.path, cleanShutdownFile), data)
-		}
-	}
-	if d.lock != nil {
-		err = errors.Join(err, d.lock.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("close log directory %s: %w", d.path, err)
-	}
-	return nil
 }

@@ -32,7 +32,8 @@ func (d *Dir) noted(m map[TopicPartition]int64, tp TopicPartition) int64 {
 	return -1
 }
 
-// readCheckpoints loads what the last process noted. A file that cannot be read is as good as none: more is recovered then.
+// readCheckpoints loads what the last process noted. A file that cannot be read is as good as none: more is
+// recovered then.
 func (d *Dir) readCheckpoints() error {
 	for name, m := range map[string]map[TopicPartition]int64{
 		recoveryPointFile: d.points.recovery, logStartFile: d.points.logStart, highWatermarkFile: d.points.highWatermark,
@@ -62,8 +63,8 @@ func (d *Dir) note(l *Log) {
 	d.points.highWatermark[l.tp] = l.HighWatermark()
 }
 
-// Checkpoint notes recovery point, log start and high watermark of every open log. Called every so often; a file whose
-// content did not change is not written.
+// Checkpoint notes recovery point, log start and high watermark of every open log. Called every so often; a
+// file whose content did not change is not written.
 func (d *Dir) Checkpoint() error {
 	d.writing <- struct{}{}
 	defer func() { <-d.writing }()

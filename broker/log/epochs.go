@@ -10,14 +10,15 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// NoEpoch and NoOffset stand for "unknown" in answers about epochs (Kafka's UNDEFINED_EPOCH and UNDEFINED_EPOCH_OFFSET).
+// NoEpoch and NoOffset stand for "unknown" in answers about epochs (Kafka's UNDEFINED_EPOCH and
+// UNDEFINED_EPOCH_OFFSET).
 const (
 	NoEpoch  int32 = -1
 	NoOffset int64 = -1
 )
 
-// EpochCache says which leader epoch each offset belongs to, from the log start over both tiers to the end: what
-// leader-epoch-checkpoint holds. Epochs and offsets ascend strictly. Guarded by Log.mu.
+// EpochCache says which leader epoch each offset belongs to, from the log start over both tiers to the end:
+// what leader-epoch-checkpoint holds. Epochs and offsets ascend strictly. Guarded by Log.mu.
 type EpochCache struct {
 	entries []record.EpochStart
 }
@@ -30,7 +31,8 @@ func (c *EpochCache) last() int32 {
 	return c.entries[len(c.entries)-1].Epoch
 }
 
-// assign notes that an epoch begins at an offset. Entries that contradict it go, as in Kafka. It reports a change.
+// assign notes that an epoch begins at an offset. Entries that contradict it go, as in Kafka. It reports a
+// change.
 func (c *EpochCache) assign(epoch int32, offset int64) bool {
 	if epoch < 0 || offset < 0 || epoch == c.last() && c.entries[len(c.entries)-1].StartOffset <= offset {
 		return false

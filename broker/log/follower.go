@@ -11,10 +11,10 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// AppendAsFollower writes batches as the leader has them, offsets and epochs included, and returns the new end. They must follow the end of
-// the log without overlap; only a compacted topic may have gaps. A batch of an epoch above maxEpoch, the one that was
-// fetched in, ends the append before it, as does one that the bytes hold only in part. Bad batches are errors; what was good before
-// them is appended.
+// AppendAsFollower writes batches as the leader has them, offsets and epochs included, and returns the new end.
+// They must follow the end of the log without overlap; only a compacted topic may have gaps. A batch of an
+// epoch above maxEpoch, the one that was fetched in, ends the append before it, as does one that the bytes hold
+// only in part. Bad batches are errors; what was good before them is appended.
 func (l *Log) AppendAsFollower(batches []byte, maxEpoch int32) (end int64, err error) {
 	if err := l.take(); err != nil {
 		return l.EndOffset(), err

@@ -142,8 +142,9 @@ func FuzzCheckpoints(f *testing.F) {
 	})
 }
 
-// FuzzRecovery opens a partition directory with arbitrary bytes in its segment and indexes, after a crash of either kind and
-// after a clean end. Whatever is opened can be read to its end, takes appends, and is the same after closing.
+// FuzzRecovery opens a partition directory with arbitrary bytes in its segment and indexes, after a crash of
+// either kind and after a clean end. Whatever is opened can be read to its end, takes appends, and is the same
+// after closing.
 func FuzzRecovery(f *testing.F) {
 	read := func(name string) []byte {
 		data, err := os.ReadFile(path.Join(kafkaDir, "kt-0", name))

@@ -5,8 +5,8 @@ import "sync"
 // maxHints is how many batches at which a read ended are remembered; a power of two.
 const maxHints = 32
 
-// hints are the batches before which reads ended: a consumer that reads on begins there, and finds it without the index. A small
-// table by offset in which the last one wins.
+// hints are the batches before which reads ended: a consumer that reads on begins there, and finds it without
+// the index. A small table by offset in which the last one wins.
 type hints struct {
 	mu    sync.Mutex
 	table []mark

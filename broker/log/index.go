@@ -87,9 +87,10 @@ func (s shape) check(p []byte, minKey int64, maxVal int64) error {
 	return nil
 }
 
-// index is one index of a segment. While the segment is active all entries are in memory and are written behind, a
-// block at a time; that is enough, because after a crash the indexes of an active segment are built anew. Once the
-// segment is sealed, only the first entry of each block stays in memory and a lookup costs one read.
+// index is one index of a segment. While the segment is active all entries are in memory and are written
+// behind, a block at a time; that is enough, because after a crash the indexes of an active segment are built
+// anew. Once the segment is sealed, only the first entry of each block stays in memory and a lookup costs one
+// read.
 type index struct {
 	shape
 	fs   vfs.FS

@@ -14,8 +14,9 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// testdata/kafka was written by Apache Kafka 4.4.0: all codecs, idempotent and transactional producers, one transaction
-// left open, a restart in between; beside it what DumpLogSegments prints of its snapshot and transaction index.
+// testdata/kafka was written by Apache Kafka 4.4.0: all codecs, idempotent and transactional producers, one
+// transaction left open, a restart in between; beside it what DumpLogSegments prints of its snapshot and
+// transaction index.
 const (
 	kafkaDir = "testdata/kafka"
 	kafkaEnd = 1015
@@ -87,7 +88,8 @@ func dumpAborted(a record.AbortedTxn) string {
 	return fmt.Sprintf("version: 0 producerId: %d firstOffset: %d lastOffset: %d lastStableOffset: %d", a.ProducerID, a.FirstOffset, a.LastOffset, a.LastStableOffset)
 }
 
-// TestOpenKafkaDirectory opens what Kafka wrote, as it was left and with what is derived missing, and compares with what Kafka's own tool says.
+// TestOpenKafkaDirectory opens what Kafka wrote, as it was left and with what is derived missing, and compares
+// with what Kafka's own tool says.
 func TestOpenKafkaDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -148,8 +150,8 @@ func checkKafkaLog(t *testing.T, l *Log) {
 	}
 }
 
-// TestFilesAreKafkas: what is built anew after a crash is what Kafka had written, byte for byte. Its indexes are compared up to its
-// restart, after which it counts the bytes to the next entry anew.
+// TestFilesAreKafkas: what is built anew after a crash is what Kafka had written, byte for byte. Its indexes
+// are compared up to its restart, after which it counts the bytes to the next entry anew.
 func TestFilesAreKafkas(t *testing.T) {
 	mem := copyKafka(t, ".index", ".timeindex", ".txnindex", ".snapshot", epochFile)
 	l := openTest(t, kafkaOptions(mem, false))

@@ -24,8 +24,6 @@ type Config struct {
 	SegmentIndexBytes  int   // segment.index.bytes: a segment whose index is full is sealed
 	MaxMessageBytes    int   // max.message.bytes: of a batch
 
-	// RecordVersion none: only magic 2 is written.
-
 	KeepCompression bool         // compression.type=producer
 	Compression     record.Codec // else every batch is stored in this one
 
@@ -77,8 +75,8 @@ type Options struct {
 	Partition int32
 	Config    Config
 
-	// LogDir is the directory that Dir lies in: it takes the log's offsets into its checkpoints, counts its bytes and is
-	// given up when the disk fails. nil: the log has nobody to tell.
+	// LogDir is the directory that Dir lies in: it takes the log's offsets into its checkpoints, counts its
+	// bytes and is given up when the disk fails. nil: the log has nobody to tell.
 	LogDir *Dir
 
 	Clean             bool  // the log was closed cleanly: little is read
@@ -86,7 +84,8 @@ type Options struct {
 	RecoveryPoint     int64 // what lies below was durable
 	LogStart          int64 // log start offset over both tiers; an empty directory begins there
 
-	// AcceptDamage opens a log that is corrupt up to the damage, for reading only; otherwise Open returns the *Damage.
+	// AcceptDamage opens a log that is corrupt up to the damage, for reading only; otherwise Open returns the
+	// *Damage.
 	AcceptDamage bool
 
 	Logger  *slog.Logger
@@ -95,10 +94,10 @@ type Options struct {
 
 // Log is the local log of one partition: segments with their indexes, producer state, leader epochs.
 //
-// Writers (append, roll, truncate, delete) take turns: the turn is held across the disk. Everything that readers look at is in
-// memory under mu, or an atomic, and is published only after the bytes are written; so no reader ever waits for a disk that is
-// busy writing. Files are only appended to. What must be cut off goes by a new file under the old name, because the bytes
-// of the old one may still be on their way into a socket.
+// Writers (append, roll, truncate, delete) take turns: the turn is held across the disk. Everything that
+// readers look at is in memory under mu, or an atomic, and is published only after the bytes are written; so no
+// reader ever waits for a disk that is busy writing. Files are only appended to. What must be cut off goes by a
+// new file under the old name, because the bytes of the old one may still be on their way into a socket.
 type Log struct {
 	fs      vfs.FS
 	dir     string
@@ -183,8 +182,8 @@ func (l *Log) storeUnstable() {
 	l.unstable.Store(max(l.producers.firstUnstable(), l.LogStart()))
 }
 
-// FirstUnstable is the first offset of a transaction that is open, or whose marker the high watermark has not passed.
-// Without one it is math.MaxInt64.
+// FirstUnstable is the first offset of a transaction that is open, or whose marker the high watermark has not
+// passed. Without one it is math.MaxInt64.
 func (l *Log) FirstUnstable() int64 { return l.unstable.Load() }
 
 // LastStable is min(high watermark, first unstable): what read_committed may see.
@@ -233,8 +232,8 @@ func (l *Log) EpochForOffset(offset int64) int32 {
 	return l.epochs.at(offset)
 }
 
-// EndOffsetForEpoch answers OffsetForLeaderEpoch (KIP-320): the largest epoch known that is not above the one asked for, and
-// where it ends; (NoEpoch, NoOffset) if the log knows nothing that low or that high.
+// EndOffsetForEpoch answers OffsetForLeaderEpoch (KIP-320): the largest epoch known that is not above the one
+// asked for, and where it ends; (NoEpoch, NoOffset) if the log knows nothing that low or that high.
 func (l *Log) EndOffsetForEpoch(epoch int32) (int32, int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -248,7 +247,8 @@ func (l *Log) Epochs(from, to int64) []record.EpochStart {
 	return l.epochs.between(from, to)
 }
 
-// AssignEpoch notes that a leader epoch begins at the end of the log. The new leader calls it before its first append.
+// AssignEpoch notes that a leader epoch begins at the end of the log. The new leader calls it before its first
+// append.
 func (l *Log) AssignEpoch(epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,8 +264,8 @@ func (l *Log) ActiveProducers() []record.ProducerEntry {
 	return l.producers.entries()
 }
 
-// ExpireProducers forgets producers that were silent for ProducerIDExpirationMs and have no open transaction. It leaves them for
-// the next call if the log is being written to.
+// ExpireProducers forgets producers that were silent for ProducerIDExpirationMs and have no open transaction.
+// It leaves them for the next call if the log is being written to.
 func (l *Log) ExpireProducers(now time.Time) {
 	ms := l.config.Load().ProducerIDExpirationMs
 	if ms <= 0 {
@@ -285,8 +285,8 @@ func (l *Log) ExpireProducers(now time.Time) {
 // active is the segment that is appended to. The caller holds the turn or mu.
 func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
 
-// find returns the index of the segment that holds offset, the last whose base is at or below; -1 if all lie above.
-// The caller holds the turn or mu.
+// find returns the index of the segment that holds offset, the last whose base is at or below; -1 if all lie
+// above. The caller holds the turn or mu.
 func (l *Log) find(offset int64) int {
 	i, found := slices.BinarySearchFunc(l.segments, offset, func(s *segment, offset int64) int { return cmpInt(s.base, offset) })
 	if found {
@@ -299,8 +299,9 @@ func (l *Log) path(offset int64, suffix string) string {
 	return path.Join(l.dir, fileName(offset, suffix))
 }
 
-// take waits for the append turn and makes sure that the log takes writes; it waits no longer once the directory is given up, for
-// who has the turn may be waiting for a disk that does not answer. The caller calls give.
+// take waits for the append turn and makes sure that the log takes writes; it waits no longer once the
+// directory is given up, for who has the turn may be waiting for a disk that does not answer. The caller calls
+// give.
 func (l *Log) take() error {
 	if err := l.acquire(l.turn); err != nil {
 		return err

@@ -87,7 +87,8 @@ func readRange(t testing.TB, r Read) []byte {
 	return p
 }
 
-// readAll reads the log from an offset to its end, one read after the other, and checks what each says of itself.
+// readAll reads the log from an offset to its end, one read after the other, and checks what each says of
+// itself.
 func readAll(t testing.TB, l *Log, from int64, maxBytes int) []record.Batch {
 	t.Helper()
 	var all []record.Batch

@@ -5,8 +5,8 @@ import "sort"
 // maxMarks is how many of the last batches are kept in memory.
 const maxMarks = 64
 
-// marks are the batches appended last, so that a reader at the tail, and the bound of a read at the high watermark, need no look
-// at the disk. Guarded by Log.mu.
+// marks are the batches appended last, so that a reader at the tail, and the bound of a read at the high
+// watermark, need no look at the disk. Guarded by Log.mu.
 type marks struct {
 	ring  []mark // by offset, the oldest at first
 	first int

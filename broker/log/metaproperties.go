@@ -14,8 +14,8 @@ import (
 // metaPropertiesFile says whose a log directory is.
 const metaPropertiesFile = "meta.properties"
 
-// metaVersion is the version of the file (Kafka's since KRaft), formatVersion that of what lies in the directory. A
-// directory without formatVersionKey was formatted by Apache Kafka.
+// metaVersion is the version of the file (Kafka's since KRaft), formatVersion that of what lies in the
+// directory. A directory without formatVersionKey was formatted by Apache Kafka.
 const (
 	metaVersion      = "1"
 	formatVersionKey = "varve.version"

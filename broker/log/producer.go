@@ -18,8 +18,9 @@ const (
 	OriginReplication               // the leader has checked it
 )
 
-// producer is what the log remembers of one producer id: its epoch, the open transaction, and the last batches, by
-// which a repeated one is recognised. It is a machine: check judges the next batch, then data or marker take it in.
+// producer is what the log remembers of one producer id: its epoch, the open transaction, and the last batches,
+// by which a repeated one is recognised. It is a machine: check judges the next batch, then data or marker take
+// it in.
 type producer struct {
 	epoch            int16 // -1 none
 	coordinatorEpoch int32
@@ -55,8 +56,8 @@ func (p *producer) duplicate(b record.Batch) (record.ProducerBatch, bool) {
 	return record.ProducerBatch{}, false
 }
 
-// check tells whether a data batch may follow (ProducerAppendInfo.maybeValidateDataBatch in Kafka). A producer that is
-// not known may begin with any sequence: its records may be deleted already.
+// check tells whether a data batch may follow (ProducerAppendInfo.maybeValidateDataBatch in Kafka). A producer
+// that is not known may begin with any sequence: its records may be deleted already.
 func (p *producer) check(b record.Batch, origin Origin) error {
 	id, epoch, first := b.ProducerID(), b.ProducerEpoch(), b.BaseSequence()
 	if origin == OriginReplication {

@@ -16,13 +16,13 @@ type txn struct {
 	first, last int64
 }
 
-// producers is the state of all producers of a partition at one offset (Kafka's ProducerStateManager): a pure function of
-// the batches below it. Guarded by Log.mu.
+// producers is the state of all producers of a partition at one offset (Kafka's ProducerStateManager): a pure
+// function of the batches below it. Guarded by Log.mu.
 type producers struct {
 	byID map[int64]*producer
 	open []txn // by first offset
-	// ended transactions hold the last stable offset back until the high watermark has passed their marker, because an
-	// unclean election may still undo it.
+	// ended transactions hold the last stable offset back until the high watermark has passed their marker,
+	// because an unclean election may still undo it.
 	ended []txn // by marker offset
 }
 
@@ -45,7 +45,8 @@ func (s *producers) replicated(hw int64) {
 	s.ended = slices.DeleteFunc(s.ended, func(t txn) bool { return t.last < hw })
 }
 
-// lastStable is the last stable offset once the marker of t was appended (ProducerStateManager.lastStableOffset).
+// lastStable is the last stable offset once the marker of t was appended
+// (ProducerStateManager.lastStableOffset).
 func (s *producers) lastStable(t txn) int64 {
 	for _, o := range s.open {
 		if o.producerID != t.producerID {
@@ -75,8 +76,8 @@ func cmpInt(a, b int64) int {
 	return 0
 }
 
-// apply takes in one batch of the log, checked long ago. whole is needed of control batches only. It returns the aborted
-// transaction that the batch ended, if any.
+// apply takes in one batch of the log, checked long ago. whole is needed of control batches only. It returns
+// the aborted transaction that the batch ended, if any.
 func (s *producers) apply(h record.Batch, whole func() (record.Batch, error)) (*record.AbortedTxn, error) {
 	if !h.HasProducer() {
 		return nil, nil

@@ -15,8 +15,9 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// TestReadersAgainstEverything: readers at random offsets while the log is appended to, rolled, truncated, cut at the start and synced.
-// Every batch that they get must be one that was appended at its offset, whole and unchanged for as long as they hold it.
+// TestReadersAgainstEverything: readers at random offsets while the log is appended to, rolled, truncated, cut
+// at the start and synced. Every batch that they get must be one that was appended at its offset, whole and
+// unchanged for as long as they hold it.
 func TestReadersAgainstEverything(t *testing.T) {
 	o := testOptions(vfs.OS(), Config{SegmentBytes: 20_000, IndexIntervalBytes: 500})
 	o.Dir = filepath.Join(t.TempDir(), "orders-3")
@@ -48,8 +49,8 @@ func TestReadersAgainstEverything(t *testing.T) {
 	}
 }
 
-// writeRandomly appends batches whose records say which offset and which generation they are of; a truncation begins a new generation,
-// told by the leader epoch.
+// writeRandomly appends batches whose records say which offset and which generation they are of; a truncation
+// begins a new generation, told by the leader epoch.
 func writeRandomly(ctx context.Context, t *testing.T, l *Log) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	epoch := int32(0)

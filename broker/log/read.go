@@ -15,15 +15,16 @@ type Read struct {
 	NextOffset  int64          // offset after the last batch
 }
 
-// recentBytes is how far behind the end of the active segment bytes count as just appended, hence in the page cache.
+// recentBytes is how far behind the end of the active segment bytes count as just appended, hence in the page
+// cache.
 const recentBytes = 1 << 20
 
-// Read finds the batches from the one that holds offset on, up to maxBytes and below end: the high watermark, the last stable
-// offset or the log end. Reads stay in one segment. If the first batch alone is larger than maxBytes it is returned
-// if minOneBatch, else nothing (KIP-74).
+// Read finds the batches from the one that holds offset on, up to maxBytes and below end: the high watermark,
+// the last stable offset or the log end. Reads stay in one segment. If the first batch alone is larger than
+// maxBytes it is returned if minOneBatch, else nothing (KIP-74).
 //
-// The error wraps ErrOffsetOutOfRange below LocalStart or above the log end; callers look at LogStart then, for the offset may be in
-// the other tier. An offset at or above end gives an empty Read.
+// The error wraps ErrOffsetOutOfRange below LocalStart or above the log end; callers look at LogStart then, for
+// the offset may be in the other tier. An offset at or above end gives an empty Read.
 func (l *Log) Read(offset int64, maxBytes int, end int64, minOneBatch bool) (Read, error) {
 	for {
 		v, err := l.view(offset, end)
@@ -52,7 +53,8 @@ type view struct {
 	active bool
 	size   int64 // readable bytes of the segment
 	next   int64 // offset after them
-	// bounded: batches that reach next or beyond are out of bounds, and where they begin is not known; size then counts them.
+	// bounded: batches that reach next or beyond are out of bounds, and where they begin is not known; size
+	// then counts them.
 	bounded bool
 	first   mark // the batch that holds the offset, if it is known
 }
@@ -117,8 +119,8 @@ func (l *Log) readSegment(v view, offset, maxBytes int64, minOneBatch bool) (Rea
 // errAstray says that an index led to where no batch of that offset begins.
 var errAstray = fmt.Errorf("%w: index", ErrFormat)
 
-// trusting runs a lookup that uses the index of a pinned segment. An index that leads it astray is built anew; that of the active
-// segment, which came from a file then, is no longer asked, until the segment is sealed.
+// trusting runs a lookup that uses the index of a pinned segment. An index that leads it astray is built anew;
+// that of the active segment, which came from a file then, is no longer asked, until the segment is sealed.
 func (l *Log) trusting(s *segment, lookup func() error) error {
 	err := lookup()
 	if err != errAstray {
@@ -135,7 +137,8 @@ func (l *Log) trusting(s *segment, lookup func() error) error {
 	return lookup()
 }
 
-// seek finds the first batch of a pinned segment that reaches offset or beyond, below size. io.EOF says that there is none.
+// seek finds the first batch of a pinned segment that reaches offset or beyond, below size. io.EOF says that
+// there is none.
 func (l *Log) seek(s *segment, size, offset int64) (b mark, err error) {
 	err = l.trusting(s, func() error {
 		e, err := l.floor(s, offset-s.base, false)
@@ -177,8 +180,8 @@ func astray(s *segment, e entry, h record.Batch, pos int64, err error) bool {
 	return h.LastOffset()-s.base != e.key
 }
 
-// fit finds where a read ends that begins with the batch b and may reach up to limit: the position after its last batch, and
-// the offset that follows. The index leads close to it, headers the rest of the way.
+// fit finds where a read ends that begins with the batch b and may reach up to limit: the position after its
+// last batch, and the offset that follows. The index leads close to it, headers the rest of the way.
 func (l *Log) fit(v view, b mark, limit int64) (stop, next int64, err error) {
 	err = l.trusting(v.seg, func() error {
 		e, err := l.floor(v.seg, min(limit, v.size), true)
@@ -217,8 +220,8 @@ func (l *Log) walkUpTo(v view, b mark, e entry, limit int64) (stop, next int64, 
 	}
 }
 
-// floor asks the index of a pinned segment for the last entry that is not above a target: a relative offset, or a position
-// (byPos). It is zero, which leads to the first batch, if the index knows none.
+// floor asks the index of a pinned segment for the last entry that is not above a target: a relative offset, or
+// a position (byPos). It is zero, which leads to the first batch, if the index knows none.
 func (l *Log) floor(s *segment, target int64, byPos bool) (entry, error) {
 	l.mu.RLock()
 	if !s.sealed {

@@ -8,8 +8,8 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// sealedIndex returns what is needed for lookups in an index of a sealed, pinned segment. The first call reads the whole file and
-// checks it; indexes are derived, so one that is off is built anew.
+// sealedIndex returns what is needed for lookups in an index of a sealed, pinned segment. The first call reads
+// the whole file and checks it; indexes are derived, so one that is off is built anew.
 func (l *Log) sealedIndex(s *segment, x *index) (*sealedIndex, error) {
 	if loaded := x.sealed.Load(); loaded != nil {
 		return loaded, nil
@@ -58,7 +58,8 @@ func readIndex(fsys vfs.FS, x *index, s *segment) ([]byte, error) {
 	return data, x.check(data, 0, s.next-1-s.base)
 }
 
-// rebuild builds both indexes of a sealed, pinned segment from its batches. If they cannot be written they stay in memory.
+// rebuild builds both indexes of a sealed, pinned segment from its batches. If they cannot be written they stay
+// in memory.
 func (l *Log) rebuild(s *segment) error {
 	l.rebuilding <- struct{}{}
 	defer func() { <-l.rebuilding }()

@@ -11,7 +11,8 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// writeLog writes segments of batches of 4 records and leaves them as a crash does; it returns where each batch begins.
+// writeLog writes segments of batches of 4 records and leaves them as a crash does; it returns where each batch
+// begins.
 func writeLog(t testing.TB) (mem *vfs.Mem, batches []placed) {
 	t.Helper()
 	l, mem := newTestLog(t, Config{SegmentBytes: 600, IndexIntervalBytes: 100})
@@ -101,6 +102,15 @@ func TestRecoveryTellsRotFromAnEnd(t *testing.T) {
 		{"a segment is missing", func(t testing.TB, fsys vfs.FS, b []placed) {
 			if err := fsys.Remove(fileOf(b[4])); err != nil {
 				t.Fatal(err)
+			}
+		}, 0, corrupt, b4base},
+		{"only the last segment is left of two", func(t testing.TB, fsys vfs.FS, b []placed) {
+			cut(t, fsys, fileOf(b[11]), b[11].pos)
+			last := b[10]
+			for _, x := range b {
+				if x.minTimestamp > b[0].minTimestamp && x.minTimestamp < last.minTimestamp {
+					_ = fsys.Remove(fileOf(x))
+				}
 			}
 		}, 0, corrupt, b4base},
 	} {

@@ -13,17 +13,17 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// retired is a segment that left the log. Its files stay open, and its bytes as they are, until the last reader has given its pin
-// back.
+// retired is a segment that left the log. Its files stay open, and its bytes as they are, until the last reader
+// has given its pin back.
 type retired struct {
 	seg *segment
 	// named: its names are still there and go with it; otherwise another file has taken them.
 	named bool
 }
 
-// DeleteLocalBefore takes whole sealed segments that end at or below an offset out of the local log, oldest first, and returns what it
-// took. The local start is raised before anything is removed; a file goes once its last reader is done, which MaybeRoll
-// and later calls see to. why is for the log.
+// DeleteLocalBefore takes whole sealed segments that end at or below an offset out of the local log, oldest
+// first, and returns what it took. The local start is raised before anything is removed; a file goes once its
+// last reader is done, which MaybeRoll and later calls see to. why is for the log.
 func (l *Log) DeleteLocalBefore(offset int64, why string) ([]SegmentInfo, error) {
 	if err := l.take(); err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func (l *Log) detach(offset int64) []SegmentInfo {
 	return gone
 }
 
-// reap removes retired segments that nobody reads any more, in order: what a crash leaves is always a suffix of the log. If
-// another call is at it, it has nothing to do. Errors are tried again at the next call.
+// reap removes retired segments that nobody reads any more, in order: what a crash leaves is always a suffix of
+// the log. If another call is at it, it has nothing to do. Errors are tried again at the next call.
 func (l *Log) reap() {
 	select {
 	case l.reaping <- struct{}{}:
@@ -86,7 +86,8 @@ func (l *Log) ready() []retired {
 	return slices.Clone(l.retired[:n])
 }
 
-// reapReady removes retired segments, which are the oldest. The producer state that the rest begins with must be durable before.
+// reapReady removes retired segments, which are the oldest. The producer state that the rest begins with must
+// be durable before.
 func (l *Log) reapReady(list []retired) error {
 	var err error
 	named := false
@@ -118,7 +119,8 @@ func (l *Log) reapReady(list []retired) error {
 	return nil
 }
 
-// ensureSnapshot makes the producer snapshot at the end of a sealed segment durable, and writes it anew if it cannot be read.
+// ensureSnapshot makes the producer snapshot at the end of a sealed segment durable, and writes it anew if it
+// cannot be read.
 func (l *Log) ensureSnapshot(s *segment) error {
 	name := l.path(s.next, snapshotSuffix)
 	data, err := vfs.ReadFile(l.fs, name)
@@ -137,9 +139,10 @@ func (l *Log) ensureSnapshot(s *segment) error {
 	return syncNamed(l.fs, name)
 }
 
-// SetLogStart raises the first offset of the partition over both tiers, to anywhere up to the end; lower ones are ignored. Records below
-// it cannot be read any more; local files go by DeleteLocalBefore. Leader epochs below it are forgotten at the next Open, when
-// the new start is known to be durable. The error wraps ErrOffsetOutOfRange above the end.
+// SetLogStart raises the first offset of the partition over both tiers, to anywhere up to the end; lower ones
+// are ignored. Records below it cannot be read any more; local files go by DeleteLocalBefore. Leader epochs
+// below it are forgotten at the next Open, when the new start is known to be durable. The error wraps
+// ErrOffsetOutOfRange above the end.
 func (l *Log) SetLogStart(offset int64) error {
 	if end := l.EndOffset(); offset > end {
 		return fmt.Errorf("log start %d of %s, which ends at %d: %w", offset, l.tp, end, ErrOffsetOutOfRange)
@@ -157,8 +160,9 @@ func (l *Log) SetLogStart(offset int64) error {
 // closeWait bounds how long Close waits for readers; pinned files are left open then.
 const closeWait = 10 * time.Second
 
-// Close ends the log. Clean writes everything that lets the next Open be quick, and makes it durable; without it nothing more
-// is written. Appends and syncs under way end first, unless they wait for a directory that was given up.
+// Close ends the log. Clean writes everything that lets the next Open be quick, and makes it durable; without
+// it nothing more is written. Appends and syncs under way end first, unless they wait for a directory that was
+// given up.
 func (l *Log) Close(clean bool) error {
 	clean = clean && l.damage == nil
 	err := l.finish(false, func() error {
@@ -221,8 +225,8 @@ func (l *Log) closeFiles() {
 	}
 }
 
-// Delete ends the log and removes it from the disk. The directory gets another name first, so that a crash leaves no half log; what is
-// left then is removed by OpenDir. Readers under way finish undisturbed.
+// Delete ends the log and removes it from the disk. The directory gets another name first, so that a crash
+// leaves no half log; what is left then is removed by OpenDir. Readers under way finish undisturbed.
 func (l *Log) Delete() error {
 	err := l.finish(true, func() error {
 		gone := l.dir[:min(len(l.dir), len(path.Dir(l.dir))+maxDeletedName)] + "." + wire.NewUUID().String() + deleteSuffix
@@ -237,7 +241,8 @@ func (l *Log) Delete() error {
 	return nil
 }
 
-// finish waits until nobody writes or syncs, does the last work, and closes the files. The second call does nothing.
+// finish waits until nobody writes or syncs, does the last work, and closes the files. The second call does
+// nothing.
 func (l *Log) finish(deleted bool, work func() error) error {
 	if err := errors.Join(l.acquire(l.turn), l.acquire(l.syncing)); err != nil {
 		l.shut()

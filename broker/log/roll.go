@@ -19,8 +19,8 @@ func (l *Log) Roll() error {
 	return l.roll()
 }
 
-// MaybeRoll seals the active segment if its first batch is older than SegmentMs, so that a topic that nobody writes to any more is
-// sealed too. It also removes files whose last reader has gone.
+// MaybeRoll seals the active segment if its first batch is older than SegmentMs, so that a topic that nobody
+// writes to any more is sealed too. It also removes files whose last reader has gone.
 func (l *Log) MaybeRoll(now time.Time) error {
 	defer l.reap()
 	if ms := l.config.Load().SegmentMs; ms <= 0 || !l.olderThan(now, time.Duration(ms)*time.Millisecond) {
@@ -36,9 +36,9 @@ func (l *Log) olderThan(now time.Time, age time.Duration) bool {
 	return s.size > 0 && now.Sub(s.firstAppend) > age-s.jitter
 }
 
-// roll seals the active segment and begins the next: indexes to their files, a producer snapshot, new files. Nothing is
-// synced here, Sync does that, so that appends go on at once. After an error the segment stays active. The caller
-// holds the turn.
+// roll seals the active segment and begins the next: indexes to their files, a producer snapshot, new files.
+// Nothing is synced here, Sync does that, so that appends go on at once. After an error the segment stays
+// active. The caller holds the turn.
 func (l *Log) roll() error {
 	s := l.active()
 	if s.size == 0 {
@@ -80,8 +80,8 @@ func (l *Log) seal(s *segment) error {
 	return nil
 }
 
-// writeSnapshot writes the producer state at an offset. A new one is not synced: a torn one is recognised and the state is built from
-// an older one and the batches. But one that is there may be what the log begins with.
+// writeSnapshot writes the producer state at an offset. A new one is not synced: a torn one is recognised and
+// the state is built from an older one and the batches. But one that is there may be what the log begins with.
 func (l *Log) writeSnapshot(offset int64, data []byte) error {
 	name := l.path(offset, snapshotSuffix)
 	f, err := l.fs.Create(name)

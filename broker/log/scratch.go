@@ -2,8 +2,9 @@ package log
 
 import "github.com/varve-io/varve/wire/record"
 
-// scratch is the producer state as it will be after the batches of a group that is not written yet: copies of the producers
-// that the group touches, over the state that is published. It belongs to the append turn and is used again.
+// scratch is the producer state as it will be after the batches of a group that is not written yet: copies of
+// the producers that the group touches, over the state that is published. It belongs to the append turn and is
+// used again.
 type scratch struct {
 	under   *producers
 	touched map[int64]*producer

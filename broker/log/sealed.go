@@ -11,8 +11,8 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// Sealed is a run of batches that will not change any more, with all that is needed to use it without this log: what the tier
-// uploads. It pins the segment until Release.
+// Sealed is a run of batches that will not change any more, with all that is needed to use it without this log:
+// what the tier uploads. It pins the segment until Release.
 type Sealed struct {
 	Base, End    int64 // offsets, batch boundaries; End exclusive
 	Size         int64
@@ -27,8 +27,8 @@ type Sealed struct {
 	Release func() // called once
 }
 
-// Sealed returns the oldest sealed batches at or after the one that holds offset from: the rest of one segment. It reports false if
-// there are none.
+// Sealed returns the oldest sealed batches at or after the one that holds offset from: the rest of one segment.
+// It reports false if there are none.
 func (l *Log) Sealed(from int64) (Sealed, bool, error) {
 	s := l.pinSealed(from)
 	if s == nil {
@@ -138,8 +138,8 @@ func (l *Log) producersAtEnd(s *segment) ([]record.ProducerEntry, error) {
 	return rest.producers.entries(), nil
 }
 
-// AbortedTxns returns the aborted transactions that overlap [from, to), by first offset (Kafka's collectAbortedTxns). Those whose abort
-// marker lies beyond what is local are not among them.
+// AbortedTxns returns the aborted transactions that overlap [from, to), by first offset (Kafka's
+// collectAbortedTxns). Those whose abort marker lies beyond what is local are not among them.
 func (l *Log) AbortedTxns(from, to int64) ([]record.AbortedTxn, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -102,7 +102,8 @@ func checkSealed(t *testing.T, l *Log, s Sealed, base int64) {
 	}
 }
 
-// TestOffsetForTime compares with a search through everything, with timestamps in any order and all codecs (G16).
+// TestOffsetForTime compares with a search through everything, with timestamps in any order and all codecs
+// (G16).
 func TestOffsetForTime(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	l, mem := newTestLog(t, Config{SegmentBytes: 5000, IndexIntervalBytes: 400, TimestampAfterMaxMs: -1})

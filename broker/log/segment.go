@@ -58,7 +58,8 @@ func place(h record.Batch, pos, size int64) placed {
 		maxTimestamp: h.MaxTimestamp(), minTimestamp: h.BaseTimestamp(), epoch: h.LeaderEpoch(), control: h.IsControl()}
 }
 
-// segment is one .log file with its indexes. Bytes below size never change, so that readers who hold a pin need no lock.
+// segment is one .log file with its indexes. Bytes below size never change, so that readers who hold a pin need
+// no lock.
 type segment struct {
 	base int64
 	file vfs.File
@@ -167,8 +168,8 @@ func (s *segment) close() error {
 	return errors.Join(s.offsets.close(), s.times.close(), s.txns.close(), s.file.Close())
 }
 
-// remove takes the names away, so that a crash leaves no log without its transaction index: the log first, durably, then what is
-// derived from it. Handles stay usable.
+// remove takes the names away, so that a crash leaves no log without its transaction index: the log first,
+// durably, then what is derived from it. Handles stay usable.
 func (s *segment) remove(fsys vfs.FS) error {
 	dir := path.Dir(s.offsets.name)
 	if err := removeIfThere(fsys, path.Join(dir, fileName(s.base, logSuffix))); err != nil {

@@ -12,14 +12,15 @@ const (
 	// maxReserve and minReserve bound the default reserve, a hundredth of the file system.
 	maxReserve = 1 << 30
 	minReserve = 8 << 20
-	// spaceGrant is how much is written at most before the file system is asked again, since others write to it too.
+	// spaceGrant is how much is written at most before the file system is asked again, since others write to it
+	// too.
 	spaceGrant = 64 << 20
 	// spacePause is how long a full directory refuses before it asks again.
 	spacePause = 100 * time.Millisecond
 )
 
-// space admits writes as long as they leave the reserve alone. Asking the file system costs a system call, so it grants bytes in
-// advance. It heals by itself: the next write after room was made is admitted.
+// space admits writes as long as they leave the reserve alone. Asking the file system costs a system call, so
+// it grants bytes in advance. It heals by itself: the next write after room was made is admitted.
 type space struct {
 	fs      vfs.FS
 	path    string
@@ -65,7 +66,8 @@ func (s *space) exhausted() {
 	s.retry.Store(time.Now().Add(spacePause).UnixNano())
 }
 
-// Room is how many bytes may still be written before writes are refused, and how many the file system has in all.
+// Room is how many bytes may still be written before writes are refused, and how many the file system has in
+// all.
 func (d *Dir) Room() (room, total int64, err error) {
 	u, err := d.fs.Usage(d.path)
 	if err != nil {

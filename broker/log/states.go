@@ -30,8 +30,8 @@ func (l *Log) loadProducers(offset int64, snapshots []int64) error {
 	return err
 }
 
-// producersAt computes the producer state at an offset: from the newest snapshot at or below that can be read, and the batches
-// after it. Without a snapshot the batches of all segments tell.
+// producersAt computes the producer state at an offset: from the newest snapshot at or below that can be read,
+// and the batches after it. Without a snapshot the batches of all segments tell.
 func (l *Log) producersAt(offset int64, snapshots []int64) (*producers, error) {
 	state := newProducers()
 	from := l.segments[0].base
@@ -82,14 +82,15 @@ func (l *Log) replay(state *producers, from, to int64) error {
 	return nil
 }
 
-// How much of the tail is looked at for the last batches of each producer, of which a snapshot has only one: as much as
-// producers can have had in flight.
+// How much of the tail is looked at for the last batches of each producer, of which a snapshot has only one: as
+// much as producers can have had in flight.
 const (
 	recentEntries = 512     // index entries
 	recentTail    = 8 << 20 // bytes
 )
 
-// loadRecentBatches completes the last batches of producers that are in the state already, from the headers of the tail.
+// loadRecentBatches completes the last batches of producers that are in the state already, from the headers of
+// the tail.
 func (l *Log) loadRecentBatches() error {
 	if len(l.producers.byID) == 0 {
 		return nil
@@ -136,7 +137,8 @@ func (l *Log) segmentsBefore(size int64) []*segment {
 	return l.segments[n:last]
 }
 
-// recentBatches applies the data batches of a segment from an index entry on to a state that knows nothing before.
+// recentBatches applies the data batches of a segment from an index entry on to a state that knows nothing
+// before.
 func (l *Log) recentBatches(s *segment, e entry, recent *producers) error {
 	return l.eachHeader(s, e, s.size, func(h record.Batch) (bool, error) {
 		if h.IsControl() {
@@ -155,7 +157,8 @@ func (p *producer) complete(other *producer) {
 	p.batches, p.n = other.batches, other.n
 }
 
-// part is a log of other segments, for computing the state at its end. The caller has the segments pinned or the turn.
+// part is a log of other segments, for computing the state at its end. The caller has the segments pinned or
+// the turn.
 func (l *Log) part(segments []*segment) *Log {
 	p := &Log{fs: l.fs, dir: l.dir, tp: l.tp, logger: l.logger, metrics: l.metrics, rebuilding: l.rebuilding, segments: segments}
 	p.config.Store(l.config.Load())

@@ -10,9 +10,10 @@ import (
 
 const epochFile = "leader-epoch-checkpoint"
 
-// Sync makes everything durable that was appended before the call and returns the offset up to which all is. Calls share: one
-// syncs at a time, and the others find their bytes done, or done by the next. An error is final: the kernel
-// forgets which bytes it lost, so the directory is given up (ErrOffline) and nothing more is promised.
+// Sync makes everything durable that was appended before the call and returns the offset up to which all is.
+// Calls share: one syncs at a time, and the others find their bytes done, or done by the next. An error is
+// final: the kernel forgets which bytes it lost, so the directory is given up (ErrOffline) and nothing more is
+// promised.
 func (l *Log) Sync() (int64, error) {
 	target := l.end.Load()
 	if synced := l.SyncedEnd(); synced >= target && !l.dirDirty.Load() {
@@ -67,8 +68,8 @@ func (l *Log) syncAll() (int64, error) {
 	return end, nil
 }
 
-// syncSegments makes the bytes durable, and of those that are sealed the indexes and the producer snapshot too: what lies
-// below the recovery point is not looked at again.
+// syncSegments makes the bytes durable, and of those that are sealed the indexes and the producer snapshot too:
+// what lies below the recovery point is not looked at again.
 func (l *Log) syncSegments(all, sealed []*segment) error {
 	for i, s := range all {
 		if err := s.file.Sync(); err != nil {

@@ -14,8 +14,8 @@ type TimeOffset struct {
 	Epoch     int32 // leader epoch of the offset
 }
 
-// OffsetForTime finds the first local record at or after the log start and below end whose timestamp is ts or later (ListOffsets by time). Timestamps
-// need not ascend. It looks into batches, compressed ones too.
+// OffsetForTime finds the first local record at or after the log start and below end whose timestamp is ts or
+// later (ListOffsets by time). Timestamps need not ascend. It looks into batches, compressed ones too.
 func (l *Log) OffsetForTime(ts, end int64) (found TimeOffset, ok bool, err error) {
 	start := l.LocalStart()
 	for _, s := range l.pinFrom(start) {
@@ -91,8 +91,9 @@ func (l *Log) timeFrom(s *segment, e entry, size, ts, start, end int64) (found T
 	return found, ok, err
 }
 
-// timePosition returns an index entry such that no batch before it has a timestamp of ts or later, or reaches start. An entry of the
-// time index tells the last offset of the first batch that has its timestamp, and the largest timestamp up to there.
+// timePosition returns an index entry such that no batch before it has a timestamp of ts or later, or reaches
+// start. An entry of the time index tells the last offset of the first batch that has its timestamp, and the
+// largest timestamp up to there.
 func (l *Log) timePosition(s *segment, ts, start int64) (entry, error) {
 	e, ok, err := l.floorTime(s, ts)
 	if err != nil {
@@ -123,8 +124,8 @@ func (l *Log) floorTime(s *segment, ts int64) (entry, bool, error) {
 	return x.floor(ts, false)
 }
 
-// eachBatch calls fn with the batches of a pinned segment from an index entry on, until it returns false. whole reads the batch, until fn
-// returns.
+// eachBatch calls fn with the batches of a pinned segment from an index entry on, until it returns false. whole
+// reads the batch, until fn returns.
 func (l *Log) eachBatch(s *segment, e entry, size int64, fn func(b placed, whole func() (record.Batch, error)) (bool, error)) error {
 	buf := batches.Get().(*[]byte)
 	defer giveBatch(buf)
@@ -140,7 +141,8 @@ func (l *Log) eachBatch(s *segment, e entry, size int64, fn func(b placed, whole
 	})
 }
 
-// eachHeader calls fn with the batch headers of a pinned segment from an index entry on, until it returns false.
+// eachHeader calls fn with the batch headers of a pinned segment from an index entry on, until it returns
+// false.
 func (l *Log) eachHeader(s *segment, e entry, size int64, fn func(h record.Batch) (bool, error)) error {
 	window := scans.Get().(*[scanWindow]byte)
 	defer scans.Put(window)
@@ -166,8 +168,8 @@ func (l *Log) eachHeader(s *segment, e entry, size int64, fn func(h record.Batch
 	}
 }
 
-// MaxTimestamp finds the record with the largest timestamp among the local ones below end, the first of several (ListOffsets -3,
-// KIP-734).
+// MaxTimestamp finds the record with the largest timestamp among the local ones below end, the first of several
+// (ListOffsets -3, KIP-734).
 func (l *Log) MaxTimestamp(end int64) (found TimeOffset, ok bool, err error) {
 	start := l.LocalStart()
 	list := l.pinFrom(start)

@@ -8,9 +8,9 @@ import (
 	"github.com/varve-io/varve/wire/record"
 )
 
-// Truncate removes every batch that reaches offset or beyond. The bytes of the segment that is cut are copied into a new file that takes
-// its name: those of the old file may be on their way to a reader and are never written over. An error after
-// the first change gives the directory up, for memory and disk no longer agree.
+// Truncate removes every batch that reaches offset or beyond. The bytes of the segment that is cut are copied
+// into a new file that takes its name: those of the old file may be on their way to a reader and are never
+// written over. An error after the first change gives the directory up, for memory and disk no longer agree.
 func (l *Log) Truncate(offset int64) error {
 	if err := l.take(); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (l *Log) Truncate(offset int64) error {
 	return nil
 }
 
-// prepare lowers the recovery point, so that no checkpoint claims as durable what is about to go, and makes the new file. Nothing of
-// the log is changed.
+// prepare lowers the recovery point, so that no checkpoint claims as durable what is about to go, and makes the
+// new file. Nothing of the log is changed.
 func (l *Log) prepare(old *segment, offset int64) (*segment, error) {
 	pos, next := old.size, old.next
 	b, err := l.seek(old, old.size, offset)
@@ -54,8 +54,8 @@ func (l *Log) prepare(old *segment, offset int64) (*segment, error) {
 	return l.keep(old, pos)
 }
 
-// truncate puts the new file into the place of segment i and removes the later ones, newest first. What a crash leaves is the start of
-// the log; what is derived from it is built anew, for the recovery point is low.
+// truncate puts the new file into the place of segment i and removes the later ones, newest first. What a crash
+// leaves is the start of the log; what is derived from it is built anew, for the recovery point is low.
 func (l *Log) truncate(kept *segment, i int) error {
 	next := kept.next
 	files, err := l.list()
@@ -144,7 +144,8 @@ func (s *segment) index(size int64, interval int, window []byte) error {
 	}
 }
 
-// rename puts the new file into the place of the old. The indexes of the old go: those of an active segment are in memory.
+// rename puts the new file into the place of the old. The indexes of the old go: those of an active segment are
+// in memory.
 func (l *Log) rename(kept *segment) error {
 	if err := errors.Join(kept.removeDerived(l.fs), kept.writeTxns()); err != nil {
 		return err
@@ -165,8 +166,8 @@ func (l *Log) removeSnapshots(snapshots []int64, offset int64) error {
 	return nil
 }
 
-// stateAfterTruncation computes the producer state at the new end, with the last batches of each producer as far as the log holds
-// them.
+// stateAfterTruncation computes the producer state at the new end, with the last batches of each producer as
+// far as the log holds them.
 func (l *Log) stateAfterTruncation(kept *segment, i int, next int64) (*producers, error) {
 	files, err := l.list()
 	if err != nil {
@@ -202,8 +203,9 @@ func (l *Log) publishTruncation(kept *segment, i int, state *producers) {
 	l.storeUnstable()
 }
 
-// TruncateFullyAndStartAt drops everything local and makes an empty log that begins at an offset, with the epochs below it and the
-// producer state there, as the other tier or the leader tells them. The log start stays if it is lower.
+// TruncateFullyAndStartAt drops everything local and makes an empty log that begins at an offset, with the
+// epochs below it and the producer state there, as the other tier or the leader tells them. The log start stays
+// if it is lower.
 func (l *Log) TruncateFullyAndStartAt(offset int64, epochs []record.EpochStart, entries []record.ProducerEntry) error {
 	if err := l.take(); err != nil {
 		return err
@@ -259,8 +261,8 @@ func (l *Log) restart(offset int64, epochs []record.EpochStart, entries []record
 	return l.syncEpochs()
 }
 
-// removeAllNames takes every segment off the disk, newest first, those too that were waiting for it: their names may be needed for
-// others now. The caller holds the turn and the slot for reaping.
+// removeAllNames takes every segment off the disk, newest first, those too that were waiting for it: their
+// names may be needed for others now. The caller holds the turn and the slot for reaping.
 func (l *Log) removeAllNames() error {
 	for n := len(l.segments) - 1; n >= 0; n-- {
 		if err := l.segments[n].remove(l.fs); err != nil {

@@ -14,8 +14,8 @@ const (
 	txnVersion   = 0
 )
 
-// txnIndex is the .txnindex of a segment: the transactions whose abort marker lies in it, in the order of the markers.
-// There are few, so all are in memory; the file is made with the first.
+// txnIndex is the .txnindex of a segment: the transactions whose abort marker lies in it, in the order of the
+// markers. There are few, so all are in memory; the file is made with the first.
 type txnIndex struct {
 	fs   vfs.FS
 	name string

@@ -19,8 +19,8 @@ type RecordError struct {
 // maxRecordErrors is how many records of a batch are named.
 const maxRecordErrors = 100
 
-// maxDecompressed bounds what one batch that must be looked into may decompress to, as a multiple of max.message.bytes and
-// at least minDecompressed.
+// maxDecompressed bounds what one batch that must be looked into may decompress to, as a multiple of
+// max.message.bytes and at least minDecompressed.
 const (
 	maxDecompressed = 64
 	minDecompressed = 64 << 20
@@ -30,9 +30,10 @@ func (c *Config) decompressLimit() int {
 	return max(c.MaxMessageBytes*maxDecompressed, minDecompressed)
 }
 
-// validate judges one batch by itself and brings it into the form that the topic demands, before the append turn is taken: the
-// rules of Kafka's LogValidator and UnifiedLog.analyzeAndValidateRecords. Records of an uncompressed batch are all
-// looked at; compressed ones only where the topic is compacted or its compression differs.
+// validate judges one batch by itself and brings it into the form that the topic demands, before the append
+// turn is taken: the rules of Kafka's LogValidator and UnifiedLog.analyzeAndValidateRecords. Records of an
+// uncompressed batch are all looked at; compressed ones only where the topic is compacted or its compression
+// differs.
 func (c *Config) validate(a *Append, now int64) error {
 	if err := c.validateHeader(a); err != nil {
 		return err
@@ -154,8 +155,8 @@ func (in *inspector) refuse(index int32, code error, message string) {
 	}
 }
 
-// uncompressed walks the records where they lie, without making anything of them: lengths, offsets one after the other,
-// timestamps, keys, headers.
+// uncompressed walks the records where they lie, without making anything of them: lengths, offsets one after
+// the other, timestamps, keys, headers.
 func (in *inspector) uncompressed(b record.Batch) error {
 	p := b.Records()
 	base, appendTime := b.BaseTimestamp(), b.LogAppendTime()
