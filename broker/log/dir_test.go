@@ -302,3 +302,34 @@ func TestOtherTopicID(t *testing.T) {
 		t.Errorf("opened with %v", err)
 	}
 }
+
+// TestDamageKeepsItsMeasure: the offset up to which a damaged log was durable is not lowered to where it can be read.
+func TestDamageKeepsItsMeasure(t *testing.T) {
+	mem, batches := writeLog(t)
+	edit(t, mem, fileOf(batches[11]), batches[11].pos+70, []byte{0xff})
+	if err := vfs.WriteFileAtomic(mem, "data/recovery-point-offset-checkpoint", []byte("0\n1\norders 3 48\n")); err != nil {
+		t.Fatal(err)
+	}
+	meta := encodeMetaProperties(MetaProperties{ClusterID: "cluster-a", NodeID: 1, DirectoryID: testID})
+	if err := vfs.WriteFileAtomic(mem, "data/meta.properties", meta); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		d, err := OpenDir(dirOptions(mem))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := testOptions(mem, Config{})
+		o.LogDir, o.Clean, o.AcceptDamage, o.RecoveryPoint = d, d.Clean(), true, d.RecoveryPoint(TopicPartition{"orders", 3})
+		l := openTest(t, o)
+		if l.Damage() == nil || l.EndOffset() != 44 {
+			t.Fatalf("damage %v, ends at %d", l.Damage(), l.EndOffset())
+		}
+		if err := errors.Join(d.Checkpoint(), l.Close(true), d.Close(true, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if rp := d.RecoveryPoint(l.tp); rp != 48 {
+			t.Errorf("recovery point %d", rp)
+		}
+	}
+}

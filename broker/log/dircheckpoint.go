@@ -58,6 +58,9 @@ func (d *Dir) readCheckpoints() error {
 
 // note takes the present offsets of a log into the account. The caller holds d.mu.
 func (d *Dir) note(l *Log) {
+	if l.damage != nil {
+		return // what was durable once stays the measure
+	}
 	d.points.recovery[l.tp] = l.RecoveryPoint()
 	d.points.logStart[l.tp] = l.LogStart()
 	d.points.highWatermark[l.tp] = l.HighWatermark()

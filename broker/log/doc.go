@@ -54,7 +54,8 @@
 // partition.metadata, text: "version: 0" and "topic_id: <base64>".
 //
 // Varve's own, which Kafka ignores: <offset>.cut and <offset>.cut.<n> are what recovery cut off the end of the log there, kept for
-// a human; <base offset>.log.kept is the unfinished new file of a truncation.
+// a human; <base offset>.log.kept is the unfinished new file of a truncation; damage is there, and tells where, as long as
+// the log is corrupt.
 //
 // # A log directory
 //

@@ -136,6 +136,7 @@ type Log struct {
 	syncSince  atomic.Int64 // the same of a sync
 	closed     atomic.Bool
 	damage     *Damage
+	wasDamaged bool // it was when it was opened last
 }
 
 // TopicPartition names the partition.

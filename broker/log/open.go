@@ -57,6 +57,9 @@ func (l *Log) open(o *Options) error {
 	if err := l.openDirectory(); err != nil {
 		return err
 	}
+	if err := l.recallDamage(o); err != nil {
+		return err
+	}
 	files, err := l.list()
 	if err != nil {
 		return err
@@ -71,7 +74,36 @@ func (l *Log) open(o *Options) error {
 		return err
 	}
 	l.place(o)
-	return l.tidy(files)
+	if err := l.tidy(files); err != nil {
+		return err
+	}
+	return l.noteDamage()
+}
+
+// damageFile says that a log was found to be damaged: nothing in it is an append that was cut short, and no shutdown
+// of it was clean, until it is found whole.
+const damageFile = "damage"
+
+// recallDamage makes the log be looked through if it was damaged before.
+func (l *Log) recallDamage(o *Options) error {
+	_, err := l.fs.Stat(path.Join(l.dir, damageFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	l.wasDamaged, o.Clean = true, false
+	return err
+}
+
+// noteDamage keeps what recallDamage looks for.
+func (l *Log) noteDamage() error {
+	name := path.Join(l.dir, damageFile)
+	if l.damage != nil {
+		return vfs.WriteFileAtomic(l.fs, name, []byte(l.damage.Error()+"\n"))
+	}
+	if l.wasDamaged {
+		return removeIfThere(l.fs, name)
+	}
+	return nil
 }
 
 // openDirectory makes the directory, and makes sure that it is this topic's.
@@ -157,7 +189,7 @@ func (l *Log) openEmpty(o *Options, files partitionFiles) error {
 		return err
 	}
 	l.damage = damage
-	return nil
+	return l.noteDamage()
 }
 
 // begin makes an empty log.

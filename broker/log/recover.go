@@ -194,7 +194,7 @@ func (s *segment) writeTxns() error {
 
 // isCorrupt tells rot from an end.
 func (r *recovery) isCorrupt(i int, bad *Damage) (bool, error) {
-	if bad.Offset < r.options.RecoveryPoint || r.options.Clean && bad.Offset > r.options.RecoveryPoint {
+	if r.log.wasDamaged || bad.Offset < r.options.RecoveryPoint || r.options.Clean && bad.Offset > r.options.RecoveryPoint {
 		return true, nil
 	}
 	if !r.options.PageCacheSurvived {

@@ -194,6 +194,14 @@ func checkDamaged(t *testing.T, o Options, damage *Damage) {
 	if after := content(t, o.FS, ".log"); after != before {
 		t.Errorf("files changed from %s to %s", before, after)
 	}
+	// It is not forgotten: neither a clean end nor a power loss makes a torn tail of it.
+	for _, clean := range []bool{true, false} {
+		again := o
+		again.AcceptDamage, again.PageCacheSurvived, again.Clean = false, false, clean
+		if _, err := Open(again); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("opened again, clean %v, with %v", clean, err)
+		}
+	}
 }
 
 // content names the files of the partition with a suffix and their sizes.
