@@ -99,7 +99,6 @@ type world struct {
 	durable  int64          // every record below was synced
 	restart  *history       // the log may have become this one
 	epoch    int32
-	pending  []int64 // transactional producers with something open
 }
 
 var worldPartition = TopicPartition{"orders", 3}

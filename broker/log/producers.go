@@ -166,11 +166,3 @@ func (s *producers) load(entries []record.ProducerEntry) {
 		}
 	}
 }
-
-// clone is a deep copy.
-func (s *producers) clone() *producers {
-	c := newProducers()
-	c.load(s.entries())
-	c.ended = slices.Clone(s.ended)
-	return c
-}

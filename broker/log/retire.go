@@ -255,6 +255,7 @@ func (l *Log) finish(deleted bool, work func() error) error {
 	}
 	err := l.disk.Err()
 	if err == nil {
+		l.reap()
 		err = work()
 	}
 	l.shut()
