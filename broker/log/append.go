@@ -44,6 +44,7 @@ type group struct {
 	batches   []placed
 	size      int64
 	next      int64 // offset after the last batch
+	epoch     int32 // of the leader that appends, NoEpoch of a follower
 	producers scratch
 }
 
@@ -51,7 +52,7 @@ func (g *group) reset(next int64, under *producers) {
 	clear(g.items)
 	clear(g.bufs)
 	g.items, g.bufs, g.batches = g.items[:0], g.bufs[:0], g.batches[:0]
-	g.size, g.next = 0, next
+	g.size, g.next, g.epoch = 0, next, NoEpoch
 	g.producers.reset(under)
 }
 
@@ -78,8 +79,8 @@ func (l *Log) AppendAsLeader(items []*Append, epoch int32) error {
 		return l.failAll(items, err)
 	}
 	defer l.give()
-	if last := l.LastEpoch(); epoch < last {
-		return l.failAll(items, fmt.Errorf("append in epoch %d, the log is in %d: %w", epoch, last, kerr.NotLeaderForPartition))
+	if err := fenced(epoch, l.LastEpoch()); err != nil {
+		return l.failAll(items, err)
 	}
 	for rest := items; len(rest) > 0; {
 		n := l.stage(rest, epoch, config)
@@ -93,6 +94,14 @@ func (l *Log) AppendAsLeader(items []*Append, epoch int32) error {
 		}
 	}
 	return nil
+}
+
+// fenced tells a leader that the log is in a later epoch than its own.
+func fenced(epoch, last int32) error {
+	if epoch == NoEpoch || epoch >= last {
+		return nil
+	}
+	return fmt.Errorf("append in leader epoch %d, the log is in %d: %w", epoch, last, kerr.NotLeaderForPartition)
 }
 
 func (l *Log) refuse(a *Append, err error) {
@@ -120,6 +129,7 @@ func (l *Log) failAll(items []*Append, err error) error {
 func (l *Log) stage(items []*Append, epoch int32, config *Config) (n int) {
 	g := &l.group
 	g.reset(l.end.Load(), l.producers)
+	g.epoch = epoch
 	for _, a := range items {
 		if a.Err != nil {
 			n++
@@ -208,10 +218,12 @@ func (l *Log) write(now time.Time) error {
 	l.writeSince.Store(now.UnixNano())
 	defer l.writeSince.Store(0)
 	err := l.put(s)
+	if err == nil {
+		err = l.publish(s, now)
+	}
 	if err != nil {
 		return l.undo(s, err)
 	}
-	l.publish(s, now)
 	l.metrics.appendBytes.Add(float64(g.size))
 	l.metrics.appendSeconds.Observe(time.Since(now).Seconds())
 	l.writeBehind(s)
@@ -240,14 +252,24 @@ func (l *Log) undo(s *segment, cause error) error {
 		l.disk.space.exhausted()
 		return fmt.Errorf("append to %s: %w: %w", l.tp, ErrNoSpace, cause)
 	}
+	if errors.Is(cause, kerr.NotLeaderForPartition) {
+		return cause
+	}
 	return fmt.Errorf("append to %s: %w: %w", l.tp, cause, kerr.KafkaStorageError)
 }
 
 // publish makes the group visible: indexes, epoch, producers, end, at once.
-func (l *Log) publish(s *segment, now time.Time) {
+//
+// Where a new leader epoch began while the bytes were on their way, they come too late and nothing is
+// published: so that beginning an epoch need not wait for the disk.
+func (l *Log) publish(s *segment, now time.Time) error {
 	g := &l.group
 	start, interval := l.LogStart(), l.config.Load().IndexIntervalBytes
 	l.mu.Lock()
+	if err := fenced(g.epoch, l.epochs.last()); err != nil {
+		l.mu.Unlock()
+		return err
+	}
 	if s.size == 0 {
 		s.firstAppend = now
 	}
@@ -269,6 +291,7 @@ func (l *Log) publish(s *segment, now time.Time) {
 	for i, a := range g.items {
 		a.BaseOffset, a.LastOffset, a.LogStart = g.batches[i].base, g.batches[i].last, start
 	}
+	return nil
 }
 
 // writeBehind carries what can wait to the disk: whole blocks of the indexes, and the start of write-back.

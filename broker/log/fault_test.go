@@ -185,7 +185,7 @@ func TestHungDisk(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	l.SetHighWatermark(2)
-	l.AssignEpoch(9)
+	l.AssignEpoch(9) // fences the append that hangs
 	if l.EndOffset() != 2 || l.LastStable() != 2 || l.LastEpoch() != 9 || len(l.Segments()) != 1 || l.Size() == 0 {
 		t.Error("state while the disk hangs")
 	}
@@ -196,8 +196,11 @@ func TestHungDisk(t *testing.T) {
 		t.Error(err)
 	}
 	close(hang)
-	if err := <-done; err != nil {
-		t.Error(err)
+	if err := <-done; !errors.Is(err, kerr.NotLeaderForPartition) {
+		t.Errorf("the append of a fenced epoch gave %v", err)
+	}
+	if offset := mustAppend(t, l, 9, plain(t, now(), 1)); offset != 2 || l.EpochForOffset(2) != 9 || len(readAll(t, l, 1, 1<<20)) != 2 {
+		t.Errorf("offset %d in epoch %d", offset, l.EpochForOffset(2))
 	}
 	if dir.Busy() != 0 {
 		t.Error("still busy")

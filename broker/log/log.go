@@ -248,8 +248,8 @@ func (l *Log) Epochs(from, to int64) []record.EpochStart {
 	return l.epochs.between(from, to)
 }
 
-// AssignEpoch notes that a leader epoch begins at the end of the log. The new leader calls it before its first
-// append.
+// AssignEpoch notes that a leader epoch begins at the end of the log. The new leader calls it before its first append.
+// It fences earlier epochs without waiting for the disk: of an append that is under way nothing is published.
 func (l *Log) AssignEpoch(epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
