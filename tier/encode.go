@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type sealed struct {
 
 // seal reads the run once, verifying every batch, and builds what follows the data. Memory is
 // the index plus one buffer: a batch larger than scanBuffer is checksummed in pieces.
-func seal(clusterID string, object wire.UUID, run Run) (*sealed, error) {
+func seal(ctx context.Context, clusterID string, object wire.UUID, run Run) (*sealed, error) {
 	s := scanner{run: run, expect: run.Base, index: &Index{
 		Footer: Footer{
 			Object: object, ClusterID: clusterID, Topic: run.Topic, TopicID: run.TopicID,
@@ -38,7 +39,7 @@ func seal(clusterID string, object wire.UUID, run Run) (*sealed, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	if err := s.scan(); err != nil {
+	if err := s.scan(ctx); err != nil {
 		return nil, err
 	}
 	tail := appendTail(nil, s.index, run.Producers)
@@ -102,10 +103,13 @@ func (s *scanner) check() error {
 	return nil
 }
 
-func (s *scanner) scan() error {
+func (s *scanner) scan(ctx context.Context) error {
 	buf := buffers.get(min(scanBuffer, s.run.Size))
 	defer buffers.put(buf)
 	for pos := int64(0); pos < s.run.Size; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		p := buf[:min(int64(len(buf)), s.run.Size-pos)]
 		if n, err := s.run.Data.ReadAt(p, pos); n < len(p) {
 			if err == nil || err == io.EOF {

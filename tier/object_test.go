@@ -2,6 +2,8 @@ package tier
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -19,13 +21,15 @@ import (
 func testRun(rng *rand.Rand, base int64, size, records, valueSize int) Run {
 	run := Run{Topic: "orders", TopicID: wire.UUID{1, 2, 3}, Partition: 3, LeaderEpoch: 7, Base: base, MinTimestamp: 1 << 60, MaxTimestamp: -1}
 	var data []byte
+	var block [8]byte
 	offset, ts := base, int64(1_700_000_000_000)+base*10
 	for len(data) < size {
 		b := record.NewBuilder(record.Options{BaseOffset: offset, LeaderEpoch: 7})
 		for range records {
 			value := make([]byte, 1+rng.IntN(valueSize))
-			for i := range value {
-				value[i] = byte(rng.Uint32())
+			for i := 0; i < len(value); i += 8 {
+				binary.LittleEndian.PutUint64(block[:], rng.Uint64())
+				copy(value[i:], block[:])
 			}
 			ts += int64(rng.IntN(10))
 			run.MinTimestamp, run.MaxTimestamp = min(run.MinTimestamp, ts), max(run.MaxTimestamp, ts)
@@ -72,7 +76,7 @@ func TestObjectRoundTrip(t *testing.T) {
 		{1, 1, 1}, {100 << 10, 1, 100}, {3 << 20, 20, 1000}, {5 << 20, 1, 3 << 20}, {2 << 20, 1000, 300},
 	} {
 		run := testRun(rng, 1000, c.size, c.records, c.value)
-		s, err := seal("cluster", wire.UUID{5}, run)
+		s, err := seal(context.Background(), "cluster", wire.UUID{5}, run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +163,7 @@ func TestSealRefuses(t *testing.T) {
 	} {
 		run, data := good()
 		run.Data = bytes.NewReader(spoil(&run, data))
-		if _, err := seal("cluster", wire.UUID{5}, run); !errors.Is(err, ErrBadRun) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := seal(context.Background(), "cluster", wire.UUID{5}, run); !errors.Is(err, ErrBadRun) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -172,7 +176,7 @@ func TestSealRefuses(t *testing.T) {
 		b.SetBaseOffset(b.BaseOffset() + 3)
 	}
 	run.End, run.Sparse, run.Data = run.End+3, true, bytes.NewReader(data)
-	s, err := seal("cluster", wire.UUID{5}, run)
+	s, err := seal(context.Background(), "cluster", wire.UUID{5}, run)
 	if err != nil {
 		t.Fatalf("gaps in a sparse run: %v", err)
 	}
@@ -184,7 +188,7 @@ func TestSealRefuses(t *testing.T) {
 // TestEveryByteCounts flips each byte of a tail: no decoder may accept it.
 func TestEveryByteCounts(t *testing.T) {
 	run := testRun(rand.New(rand.NewPCG(5, 6)), 0, 20<<10, 2, 300)
-	s, err := seal("cluster", wire.UUID{5}, run)
+	s, err := seal(context.Background(), "cluster", wire.UUID{5}, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +206,7 @@ func TestEveryByteCounts(t *testing.T) {
 
 func FuzzTail(f *testing.F) {
 	for _, size := range []int{1, 50 << 10, 2 << 20} {
-		s, err := seal("cluster", wire.UUID{5}, testRun(rand.New(rand.NewPCG(7, 8)), 0, size, 5, 300))
+		s, err := seal(context.Background(), "cluster", wire.UUID{5}, testRun(rand.New(rand.NewPCG(7, 8)), 0, size, 5, 300))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -235,7 +239,7 @@ func FuzzTail(f *testing.F) {
 
 // FuzzFooter reaches the fields behind the checksums.
 func FuzzFooter(f *testing.F) {
-	s, err := seal("cluster", wire.UUID{5}, testRun(rand.New(rand.NewPCG(9, 10)), 0, 10<<10, 5, 300))
+	s, err := seal(context.Background(), "cluster", wire.UUID{5}, testRun(rand.New(rand.NewPCG(9, 10)), 0, 10<<10, 5, 300))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -71,10 +71,11 @@ func (m *Manager) sweepOrphans(ctx context.Context) {
 		}
 		for _, l := range plan.due(m.cfg.Image(), m.cfg.NodeID, time.Now(), m.reservation()) {
 			if err := m.suspect(ctx, l); err != nil {
-				if ctx.Err() == nil {
-					m.log.Warn("cannot look for orphans in the object store", "topic", l.topic, "partition", l.partition, "error", err)
+				if ctx.Err() != nil {
+					return
 				}
-				break
+				m.log.Warn("cannot look for orphans in the object store", "topic", l.topic, "partition", l.partition, "error", err)
+				plan.again(l, time.Now().Add(judgeInterval))
 			}
 		}
 		if err := m.judge(ctx); err != nil && ctx.Err() == nil {
@@ -121,6 +122,9 @@ func (plan sweepPlan) due(img *metadata.Image, broker int32, now time.Time, rese
 	}
 	return list
 }
+
+// again has a partition listed before its turn.
+func (plan sweepPlan) again(l lane, at time.Time) { plan[l] = sweep{plan[l].epoch, at} }
 
 func mayHaveObjects(img *metadata.Image, p *metadata.Partition) bool {
 	if _, ok := p.RemoteEnd.Offset(); ok {

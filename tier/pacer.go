@@ -15,23 +15,22 @@ type pacer struct {
 }
 
 // wait returns when n more bytes may move, or ctx has ended.
-func (p *pacer) wait(ctx context.Context, n int64) error {
-	if p.rate <= 0 {
-		return context.Cause(ctx)
-	}
-	return sleep(ctx, time.Until(p.book(n)))
-}
+func (p *pacer) wait(ctx context.Context, n int64) error { return sleep(ctx, p.book(n)) }
 
-// book takes the next n bytes' time and returns when it begins.
-func (p *pacer) book(n int64) time.Time {
+// book takes the next n bytes' time and returns how long it is until that begins.
+func (p *pacer) book(n int64) time.Duration {
+	if p.rate <= 0 {
+		return 0
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	begin := p.next
-	if now := time.Now(); begin.Before(now) {
+	if begin.Before(now) {
 		begin = now
 	}
 	p.next = begin.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
-	return begin
+	return begin.Sub(now)
 }
 
 // sleep waits for d, or returns why ctx has ended.

@@ -66,7 +66,7 @@ type bulk struct {
 	size int64
 }
 
-func (r *rig) sameRuns(b *testing.B, n, size int) bulk {
+func (r *rig) sameRuns(b testing.TB, n, size int) bulk {
 	b.Helper()
 	r.rng = newRand()
 	w := &wrote{id: r.ctl.topic(b, "bulk", 1)}
@@ -81,7 +81,7 @@ func (r *rig) sameRuns(b *testing.B, n, size int) bulk {
 	return out
 }
 
-func (r *rig) consume(b *testing.B, w bulk) {
+func (r *rig) consume(b testing.TB, w bulk) {
 	buf := make([]byte, 1<<20)
 	for offset := int64(0); offset < w.end; {
 		res := r.get(context.Background(), ReadRequest{TopicID: w.id, Offset: offset, MaxBytes: 1 << 20, EndOffset: w.end, MinOneBatch: true})

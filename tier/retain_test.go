@@ -78,7 +78,7 @@ func TestRetain(t *testing.T) {
 // posOf is where the batch that holds offset begins in a run.
 func posOf(t *testing.T, run Run, offset int64) int64 {
 	t.Helper()
-	s, err := seal("c", wire.UUID{1}, run)
+	s, err := seal(context.Background(), "c", wire.UUID{1}, run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func (m *Manager) upload(ctx context.Context, run Run) (*metadata.Segment, uint6
 	if err := m.answers(ctx); err != nil {
 		return nil, 0, err
 	}
-	o, err := seal(m.cfg.ClusterID, wire.NewUUID(), run)
+	o, err := seal(ctx, m.cfg.ClusterID, wire.NewUUID(), run)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -183,17 +183,23 @@ type source struct {
 }
 
 func (r *source) ReadAt(p []byte, off int64) (int, error) {
-	if err := r.m.uploads.wait(r.ctx, int64(len(p))); err != nil {
+	turn := r.m.uploads.book(int64(len(p)))
+	r.progress(turn)
+	if err := sleep(r.ctx, turn); err != nil {
 		return 0, err
 	}
-	r.mu.Lock()
-	r.watch.Reset(uploadStall)
-	r.mu.Unlock()
 	n, err := r.o.ReadAt(p, off)
 	if verr := r.verify(p[:n], off); verr != nil {
 		return 0, fmt.Errorf("%w: the file changed while it was uploaded: %w", ErrBadRun, verr)
 	}
 	return n, err
+}
+
+// progress starts the watch anew; time spent waiting for our own rate limit is no stall.
+func (r *source) progress(turn time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watch.Reset(turn + uploadStall)
 }
 
 // verify checks the whole blocks in p.
