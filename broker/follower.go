@@ -52,6 +52,10 @@ type Listener struct {
 // It holds the metadata image that the broker acts on. A new image is first
 // given to the partitions and then published, so that whoever waited for it,
 // say to see a topic that he created, finds its partitions in place.
+//
+// The first image of a life is one that knows of this life's registration. An
+// earlier one, from a controller that is itself behind or replaying, proves
+// nothing: a partition that is not in it is not a deleted one.
 type Follower struct {
 	cfg         FollowerConfig
 	incarnation wire.UUID
@@ -73,7 +77,9 @@ type Follower struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced with every image
 
-	controllerEpoch int32 // highest seen; the metadata loop's alone
+	// The metadata loop's alone.
+	latest          *metadata.Image // last fetched
+	controllerEpoch int32           // highest seen
 }
 
 // NewFollower returns a follower; Broker.Run runs it.
@@ -100,6 +106,7 @@ func NewFollower(cfg FollowerConfig) *Follower {
 	}
 	f.metadata, f.heartbeat, f.commands, f.admin = client("metadata"), client("heartbeat"), client("commands"), client("admin")
 	f.image.Store(metadata.New())
+	f.latest = f.Image()
 	f.epoch.Store(-1)
 	f.fenced.Store(true)
 	if cfg.Registerer != nil {
@@ -160,6 +167,7 @@ func (f *Follower) publish(img *metadata.Image) {
 // maxPoll is how long a controller holds a request for metadata when nothing
 // happens, maxAnswer how long the answer may take on its way.
 const (
+	firstPoll = 20 * time.Millisecond // until the first image may be published
 	maxPoll   = 2 * time.Second
 	maxAnswer = 3 * time.Second
 )
@@ -200,8 +208,11 @@ func pause(ctx context.Context, d time.Duration) {
 
 // fetch asks once and applies the answer.
 func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error {
-	old := f.Image()
-	timeout := maxPoll + maxAnswer
+	old := f.latest
+	poll, timeout := maxPoll, maxPoll+maxAnswer
+	if !f.live() { // registration is about to complete, which is no news to the controller
+		poll = firstPoll
+	}
 	if old.Index() == 0 { // a snapshot may be large
 		timeout = max(timeout, f.cfg.RequestTimeout)
 	}
@@ -209,7 +220,7 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 	defer cancel()
 	r, err := f.metadata.Request(ctx, &wire.FetchMetadataRequest{
 		BrokerID: f.cfg.NodeID, BrokerEpoch: f.BrokerEpoch(), ClusterID: f.cfg.ClusterID,
-		Index: old.Index(), Term: old.Term(), MaxWaitMillis: int32(maxPoll.Milliseconds()),
+		Index: old.Index(), Term: old.Term(), MaxWaitMillis: int32(poll.Milliseconds()),
 	})
 	if err != nil {
 		return err
@@ -228,7 +239,14 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 	}
 	f.committed.Store(max(resp.CommittedIndex, next.Index()))
 	f.contact.Store(time.Now().UnixNano())
-	if next != old {
+	f.latest = next
+	if !f.live() {
+		if epoch := f.BrokerEpoch(); epoch < 0 || next.Index() < uint64(epoch) {
+			return nil
+		}
+		delta = metadata.Diff(f.Image(), next)
+	}
+	if next != f.Image() {
 		if !delta.Empty() {
 			apply(delta)
 		}
@@ -237,6 +255,9 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 	return nil
 }
 
+// live reports whether the partitions have been given an image in this life.
+func (f *Follower) live() bool { return f.Image().Index() > 0 }
+
 // advance returns the image after a response and what differs.
 func advance(old *metadata.Image, resp *wire.FetchMetadataResponse) (*metadata.Image, *metadata.Delta, error) {
 	img := old
@@ -244,6 +265,9 @@ func advance(old *metadata.Image, resp *wire.FetchMetadataResponse) (*metadata.I
 		var err error
 		if img, err = metadata.DecodeSnapshot(bytes.NewReader(resp.Snapshot)); err != nil {
 			return nil, nil, fmt.Errorf("metadata snapshot at index %d: %w", resp.SnapshotIndex, err)
+		}
+		if img.Index() < old.Index() {
+			return nil, nil, fmt.Errorf("metadata snapshot at index %d, %d is applied", img.Index(), old.Index())
 		}
 	}
 	var all []metadata.Record

@@ -415,7 +415,7 @@ func TestDescribeTopicPartitions(t *testing.T) {
 			for _, p := range dt.Partitions {
 				seen = append(seen, *dt.Topic+string(rune('0'+p.Partition)))
 				count++
-				if p.LeaderID != 1 || p.ErrorCode != 0 {
+				if p.LeaderID != 1 || p.ErrorCode != 0 || p.EligibleLeaderReplicas == nil || p.LastKnownELR == nil {
 					t.Errorf("%+v", p)
 				}
 			}
