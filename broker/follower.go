@@ -247,9 +247,7 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 		delta = metadata.Diff(f.Image(), next)
 	}
 	if next != f.Image() {
-		if !delta.Empty() {
-			apply(delta)
-		}
+		apply(delta) // also an empty one: it has the image
 		f.publish(next)
 	}
 	return nil
