@@ -101,14 +101,14 @@ func (c *consume) spans(ctx context.Context) (map[int32]*span, error) {
 		if _, err := c.app.topicDetail(ctx, adm, c.topic); err != nil {
 			return err
 		}
-		listed, err := from.resolve(ctx, adm, c.topic)
+		listed, err := from.resolve(ctx, adm, c.topic, !c.uncommitted)
 		starts, err := c.app.offsetsOf(c.topic, listed, err)
 		if err != nil {
 			return err
 		}
 		ends := map[int32]kadm.ListedOffset{}
 		if c.to != "" {
-			listed, err := to.resolve(ctx, adm, c.topic)
+			listed, err := to.resolve(ctx, adm, c.topic, !c.uncommitted)
 			if ends, err = c.app.offsetsOf(c.topic, listed, err); err != nil {
 				return err
 			}

@@ -96,11 +96,7 @@ func (n *node) run(ctx context.Context) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // asked to stop while starting
 	}
-	if err != nil {
-		n.logger.Error("stopping", "error", err)
-	} else {
-		n.logger.Info("stopping")
-	}
+	n.logger.Info("stopping", "failed", err != nil)
 	return errors.Join(err, n.stop())
 }
 
@@ -391,6 +387,24 @@ func (n *node) ready() []string {
 	return reasons
 }
 
+// healthy returns an error once nothing but another process can help: every
+// log directory is offline.
+func (n *node) healthy() error {
+	if n.started.Load() == nil || len(n.dirs) == 0 {
+		return nil
+	}
+	var failed []error
+	for _, d := range n.dirs {
+		if err := d.Err(); err != nil {
+			failed = append(failed, fmt.Errorf("log directory %s: %w", d.Path(), err))
+		}
+	}
+	if len(failed) < len(n.dirs) {
+		return nil
+	}
+	return errors.Join(failed...)
+}
+
 // degraded returns what does not work although clients are served: without the
 // object store, producing and reading recent data go on.
 func (n *node) degraded() []string {
@@ -407,7 +421,7 @@ func (n *node) startAdmin(ctx context.Context) error {
 	}
 	n.logger.Info("admin listener", "url", "http://"+ln.Addr().String())
 	server := admin.New(admin.Config{
-		NodeID: n.cfg.NodeID, ClusterID: func() string { return n.image().ClusterID() }, Ready: n.ready, Degraded: n.degraded, Healthy: func() error { return nil },
+		NodeID: n.cfg.NodeID, ClusterID: func() string { return n.image().ClusterID() }, Ready: n.ready, Degraded: n.degraded, Healthy: n.healthy,
 		Gatherer: n.registry, Image: n.image, Partitions: n.partitions, Store: n.storeStatus, Logger: n.logger,
 	})
 	n.services.start("admin listener", func(ctx context.Context) error { return server.Serve(ctx, ln) })

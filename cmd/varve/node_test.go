@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"fmt"
 	"io"
@@ -303,5 +304,39 @@ func TestServerConfigErrors(t *testing.T) {
 	_, stderr, code = varve(t, "", nil, "server")
 	if code != exitFailed || !containsAll(stderr, []string{"property node.id (not set)", "required", "--set node.id="}) {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// TestDev: a node with a directory of its own that is gone afterwards.
+func TestDev(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dev")
+	_, port, err := net.SplitHostPort(freeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stderr, ended := &lockedBuffer{}, make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"dev", "--dir", dir, "--port", port, "--rm"}, stdio{out: io.Discard, err: stderr})
+	}()
+	env := []string{"VARVE_BOOTSTRAP_SERVER=127.0.0.1:" + port}
+	eventually(t, func() error {
+		if _, errs, code := varve(t, "", env, "topic", "create", "t", "--if-not-exists"); code != exitOK {
+			return errors.New(errs + stderr.String())
+		}
+		return nil
+	})
+	for _, format := range []string{formatTable, formatWide, formatJSON, formatYAML} {
+		if out, errs, code := varve(t, "", env, "topic", "describe", "t", "-o", format); code != exitOK || !strings.Contains(out, "t") {
+			t.Errorf("describe -o %s: %d %s %s", format, code, out, errs)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("dev: %v\n%s", err, stderr)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is still there: %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func (a *app) showOffsetsAt(ctx context.Context, adm *kadm.Client, topic string,
 	if _, err := a.topicDetail(ctx, adm, topic); err != nil {
 		return err
 	}
-	listed, err := w.resolve(ctx, adm, topic)
+	listed, err := w.resolve(ctx, adm, topic, false)
 	offsets, err := a.offsetsOf(topic, listed, err)
 	if err != nil {
 		return err

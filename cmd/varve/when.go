@@ -94,13 +94,16 @@ func parseAgo(text string) (time.Duration, error) {
 }
 
 // resolve asks the brokers which offsets of a topic the place means. Where a
-// time is later than every record it is the end.
-func (w when) resolve(ctx context.Context, adm *kadm.Client, topic string) (kadm.ListedOffsets, error) {
-	switch w.kind {
-	case whenStart:
+// time is later than every record it is the end; committed says that the end
+// is that of what a reader of committed records gets.
+func (w when) resolve(ctx context.Context, adm *kadm.Client, topic string, committed bool) (kadm.ListedOffsets, error) {
+	switch {
+	case w.kind == whenStart:
 		return adm.ListStartOffsets(ctx, topic)
-	case whenTime:
+	case w.kind == whenTime:
 		return adm.ListOffsetsAfterMilli(ctx, w.millis, topic)
+	case w.kind == whenEnd && committed:
+		return adm.ListCommittedOffsets(ctx, topic)
 	}
 	ends, err := adm.ListEndOffsets(ctx, topic)
 	if w.kind == whenOffset {
