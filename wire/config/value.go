@@ -1,3 +1,5 @@
+//lint:file-ignore ST1005 the texts are Kafka's
+
 package config
 
 import (
