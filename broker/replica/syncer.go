@@ -1,6 +1,11 @@
 package replica
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/varve-io/varve/broker/log"
+)
 
 // syncWork is the group commit of one partition. At most one fdatasync is under way or queued; whoever asks
 // meanwhile is served by the next, which so covers all that was appended before it began. Nobody waits in it:
@@ -73,7 +78,7 @@ func (p *Partition) syncOnce() {
 		p.startSync()
 	}
 	p.mu.Unlock()
-	if err != nil {
+	if err != nil && !errors.Is(err, log.ErrClosed) { // a deleted partition has lost nothing
 		p.fail(err)
 	}
 }
