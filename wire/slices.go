@@ -161,19 +161,24 @@ func (w *sliceWriter) rangeOut(c *Conn, r *FileRange, below int64) error {
 	if r.Size == 0 {
 		return nil
 	}
-	if r.FD >= 0 && !r.Recent && !resident(r) {
-		c.srv.metrics.cold.Inc()
-		if err := c.srv.cold.pageIn(c.ctx, r); err != nil {
+	if !canSendfile || c.raw == nil || r.FD < 0 || r.Size < below {
+		return w.copyRange(c, r)
+	}
+	if !r.Recent && !resident(r) {
+		if err := c.pageIn(r); err != nil {
 			return err
 		}
 	}
-	if canSendfile && c.raw != nil && r.FD >= 0 && r.Size >= below {
-		if err := w.flush(c, true); err != nil {
-			return err
-		}
-		return w.sendfile(c, r)
+	if err := w.flush(c, true); err != nil {
+		return err
 	}
-	return w.copyRange(c, r)
+	return w.sendfile(c, r)
+}
+
+// pageIn has a cold range read by those who may wait for the disk.
+func (c *Conn) pageIn(r *FileRange) error {
+	c.srv.metrics.cold.Inc()
+	return c.srv.cold.pageIn(c.ctx, r)
 }
 
 // copyRange reads a range into the buffer, which is written whenever it is full.
@@ -186,7 +191,7 @@ func (w *sliceWriter) copyRange(c *Conn, r *FileRange) error {
 		}
 		n := int(min(left, int64(gatherBuffer-len(w.b))))
 		w.reserve(n)
-		k, err := r.ReaderAt.ReadAt(w.b[len(w.b):len(w.b)+n], off)
+		k, err := c.readRange(r, w.b[len(w.b):len(w.b)+n], off)
 		if k < n {
 			if err == nil || err == io.EOF {
 				err = io.ErrUnexpectedEOF
@@ -198,6 +203,22 @@ func (w *sliceWriter) copyRange(c *Conn, r *FileRange) error {
 		left -= int64(n)
 	}
 	return nil
+}
+
+// readRange reads bytes of a range, in one call if they are in the page cache:
+// asking first would cost as much as reading.
+func (c *Conn) readRange(r *FileRange, b []byte, off int64) (int, error) {
+	if r.FD >= 0 && !r.Recent {
+		switch done, cold := readNow(r.FD, b, off); {
+		case done:
+			return len(b), nil
+		case cold:
+			if err := c.pageIn(r); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return r.ReaderAt.ReadAt(b, off)
 }
 
 // write writes b, more of it as the peer takes it, at minWrite bytes a WriteTimeout at least.

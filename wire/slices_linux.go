@@ -115,5 +115,12 @@ func resident(r *FileRange) bool {
 	return true
 }
 
+// readNow fills b if all its bytes are in the page cache. Cold says that they
+// are not; a file system that cannot tell is trusted.
+func readNow(fd int, b []byte, off int64) (done, cold bool) {
+	n, err := unix.Preadv2(fd, [][]byte{b}, off, unix.RWF_NOWAIT)
+	return n == len(b), err == unix.EAGAIN || err == nil && n < len(b)
+}
+
 // willNeed has the kernel read ahead.
 func willNeed(fd int, off, size int64) { unix.Fadvise(fd, off, size, unix.FADV_WILLNEED) }

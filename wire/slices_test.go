@@ -184,6 +184,18 @@ func TestColdSlices(t *testing.T) {
 	}
 }
 
+// Bytes just written are read at once; those that a file lacks are nobody's to read now.
+func TestReadNow(t *testing.T) {
+	f, data := segment(t, 100_000)
+	b := make([]byte, 60_000)
+	if done, cold := readNow(int(f.Fd()), b, 40_000); !done || cold || !bytes.Equal(b, data[40_000:]) {
+		t.Fatalf("done %v, cold %v", done, cold)
+	}
+	if done, cold := readNow(int(f.Fd()), b, 40_001); done || !cold {
+		t.Fatalf("past the end: done %v, cold %v", done, cold)
+	}
+}
+
 // A file that ends before its range breaks the frame, so the connection ends; what was taken is released.
 func TestCutSlice(t *testing.T) {
 	for _, fd := range []bool{true, false} {
