@@ -7,7 +7,10 @@
 // A wrapper (objstore/retry, objstore/limit, objstore/metrics, objstore/fault) takes a Store
 // and is one. They compose from the inside out:
 //
-//	metrics( limit( retry( provider ) ) )
+//	metrics( retry( limit( provider ) ) )
+//
+// A call that waits to be tried again holds no slot of the limit, and what is measured is what a
+// caller saw.
 //
 // One acceptance suite, objstore/objstoretest, holds for every composition.
 package objstore

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
@@ -11,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve-io/varve/wire/record"
 )
 
 const (
@@ -128,35 +131,44 @@ func (r *rig) awaitOffload(ctx context.Context, client *kgo.Client, count int64)
 func (r *rig) replay(ctx context.Context) (bytes int64, first, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Addr), kgo.FetchMaxPartitionBytes(int32(r.fetch)),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	reader, err := dialReader(ctx, r.broker.Addr, r.fetch)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	defer client.Close()
+	defer reader.conn.Close()
 	var c checker
 	begin := time.Now()
-	for c.count < r.end {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err0(); err != nil {
-			return 0, 0, 0, err
+	first, err = reader.run(ctx, r.end, func(batches []byte) error { return r.check(&c, batches, &bytes) })
+	return bytes, first, time.Since(begin), err
+}
+
+// check looks at every record of some batches.
+func (r *rig) check(c *checker, batches []byte, bytes *int64) error {
+	for len(batches) > 0 {
+		batch, rest, err := record.Next(batches)
+		if errors.Is(err, record.ErrShort) {
+			return nil
 		}
-		for _, e := range fetches.Errors() {
-			return 0, 0, 0, e.Err
+		if err != nil {
+			return err
 		}
-		if first == 0 && !fetches.Empty() {
-			first = time.Since(begin)
+		if err := batch.VerifyCRC(); err != nil {
+			return fmt.Errorf("batch at offset %d: %w", batch.BaseOffset(), err)
 		}
-		for it := fetches.RecordIter(); !it.Done() && c.count < r.end; {
-			rec := it.Next()
+		err = batch.Each(maxFrame, func(rec record.Record) (bool, error) {
 			if rec.Offset != c.count {
-				return 0, 0, 0, fmt.Errorf("offset %d, want %d", rec.Offset, c.count)
+				return false, fmt.Errorf("offset %d, want %d", rec.Offset, c.count)
 			}
-			bytes += int64(len(rec.Value))
-			if c.add(rec.Value) && c.crc != r.sums[c.count/sumEvery-1] {
-				return 0, 0, 0, fmt.Errorf("wrong bytes at or before offset %d", rec.Offset)
+			*bytes += int64(len(rec.Value))
+			if due := c.add(rec.Value); due && c.crc != r.sums[c.count/sumEvery-1] {
+				return false, fmt.Errorf("wrong bytes at or before offset %d", rec.Offset)
 			}
+			return true, nil
+		})
+		if err != nil {
+			return err
 		}
+		batches = rest
 	}
-	return bytes, first, time.Since(begin), nil
+	return nil
 }

@@ -1,4 +1,4 @@
-// Command cold measures how fast an ordinary consumer replays one partition whose bytes lie in
+// Command cold measures how fast one consumer replays one partition whose bytes lie in
 // the object store alone, with a delay added to every request to the store, beside plain parallel GETs of
 // the same objects over the same way. It checks every byte and counts the GETs.
 //
@@ -66,7 +66,8 @@ type sample struct {
 	first    time.Duration // until the first record
 	cpu      time.Duration // of the broker
 	storeCPU time.Duration
-	rss      int64 // most resident memory of the broker, bytes
+	ownCPU   time.Duration // of the consumer and the proxy
+	rss      int64         // most resident memory of the broker, bytes
 	gets     float64
 	fetched  float64 // bytes that the gets brought
 	plain    float64 // MB/s of plain GETs
@@ -170,7 +171,7 @@ func (r *rig) measure(ctx context.Context) (s sample, err error) {
 		return s, fmt.Errorf("replay: %w", err)
 	}
 	after, err := r.look()
-	s.cpu, s.storeCPU, s.rss = after.cpu-before.cpu, after.storeCPU-before.storeCPU, after.rss
+	s.cpu, s.storeCPU, s.ownCPU, s.rss = after.cpu-before.cpu, after.storeCPU-before.storeCPU, after.ownCPU-before.ownCPU, after.rss
 	s.gets, s.fetched = after.gets-before.gets, after.fetched-before.fetched
 	return s, err
 }
@@ -194,11 +195,11 @@ func touch(dir string, size int64) (err error) {
 
 func report(samples []sample, o options) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "replay MB/s\tplain GETs MB/s\tratio\tfirst record ms\tGETs/GiB\tfetched/read\tbroker CPU-s/GB\tstore CPU-s/GB\tbroker RSS MB\t")
+	fmt.Fprintln(w, "replay MB/s\tplain GETs MB/s\tratio\tfirst record ms\tGETs/GiB\tfetched/read\tbroker CPU-s/GB\tstore CPU-s/GB\tconsumer and proxy CPU-s/GB\tbroker RSS MB\t")
 	for _, s := range samples {
 		gb := float64(s.bytes) / 1e9
-		fmt.Fprintf(w, "%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", s.rate(), s.plain, s.rate()/s.plain, s.first.Seconds()*1e3,
-			s.gets/(float64(s.bytes)/(1<<30)), s.fetched/float64(s.bytes), s.cpu.Seconds()/gb, s.storeCPU.Seconds()/gb, float64(s.rss)/1e6)
+		fmt.Fprintf(w, "%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", s.rate(), s.plain, s.rate()/s.plain, s.first.Seconds()*1e3,
+			s.gets/(float64(s.bytes)/(1<<30)), s.fetched/float64(s.bytes), s.cpu.Seconds()/gb, s.storeCPU.Seconds()/gb, s.ownCPU.Seconds()/gb, float64(s.rss)/1e6)
 	}
 	if err := w.Flush(); err != nil {
 		return err

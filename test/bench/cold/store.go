@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,14 +74,16 @@ func (r *rig) plain(ctx context.Context) (rate float64, err error) {
 // counters are what a replay is measured by.
 type counters struct {
 	cpu, storeCPU time.Duration
+	ownCPU        time.Duration
 	rss           int64
 	gets, fetched float64
 }
 
 func (r *rig) look() (c counters, err error) {
-	var errs [4]error
+	var errs [5]error
 	c.cpu, errs[0] = r.broker.CPU()
 	c.storeCPU, errs[1] = node.CPU(r.store.Pid())
+	c.ownCPU, errs[4] = node.CPU(os.Getpid())
 	m, err := r.broker.Memory()
 	c.rss, errs[2] = m.Peak, err
 	errs[3] = r.metrics(map[string]*float64{
