@@ -93,6 +93,42 @@ func benchmarkAppend(b *testing.B, l *Log, size, count int, idempotent bool) {
 	}
 }
 
+// BenchmarkBareWrite is the limit that BenchmarkAppend is compared with: the same bytes through the same system call.
+func BenchmarkBareWrite(b *testing.B) {
+	for _, c := range []struct{ size, count int }{{1 << 10, 16}, {16 << 10, 1}, {16 << 10, 16}, {1 << 20, 1}} {
+		b.Run(fmt.Sprintf("%dKiB/x%d", c.size>>10, c.count), func(b *testing.B) {
+			name := filepath.Join(b.TempDir(), "file")
+			batch := kilobytes(b, c.size, record.Options{})
+			bufs := make([][]byte, c.count)
+			for i := range bufs {
+				bufs[i] = append([]byte(nil), batch...)
+			}
+			total := int64(c.count * len(batch))
+			b.SetBytes(total)
+			file, pos := vfs.File(nil), int64(1<<30)
+			for b.Loop() {
+				if pos+total > 1<<30 { // a new file, as a new segment
+					if file != nil {
+						file.Close()
+						_ = vfs.OS().Remove(name)
+					}
+					var err error
+					if file, err = vfs.OS().Create(name); err != nil {
+						b.Fatal(err)
+					}
+					pos = 0
+				}
+				n, err := file.WritevAt(bufs, pos)
+				if err != nil {
+					b.Fatal(err)
+				}
+				pos += n
+			}
+			file.Close()
+		})
+	}
+}
+
 // setSequence gives a batch another sequence number, as a producer would.
 func setSequence(b record.Batch, sequence int32) {
 	binary.BigEndian.PutUint32(b[53:], uint32(sequence))
