@@ -294,18 +294,36 @@ func (l *Log) publish(s *segment, now time.Time) error {
 	return nil
 }
 
-// writeBehind carries what can wait to the disk: whole blocks of the indexes, and the start of write-back.
-// Errors of either show again where they matter, when the segment is sealed or synced.
+// writeBehind carries what can wait to the disk: whole blocks of the indexes, and the start of write-back. Errors
+// of either show again where they matter, when the segment is sealed or synced.
 func (l *Log) writeBehind(s *segment) {
 	if err := errors.Join(s.offsets.flush(false), s.times.flush(false)); err != nil {
 		l.metrics.backgroundErrs.Inc()
 	}
 	if s.size-s.written >= syncRangeBytes {
-		if err := s.file.SyncRange(s.written, s.size-s.written); err != nil {
+		l.startWriteBack(s)
+	}
+}
+
+// startWriteBack hands what was appended to the disk, beside the append: it does not wait for the disk, but where the
+// device's queue is full it waits for that. One runs at a time, and the pin makes Close wait for it; while it runs,
+// more adds up.
+func (l *Log) startWriteBack(s *segment) {
+	select {
+	case l.writingBack <- struct{}{}:
+	default:
+		return
+	}
+	from, size := s.written, s.size-s.written
+	s.written = s.size
+	s.pins.Add(1)
+	go func() {
+		if err := s.file.SyncRange(from, size); err != nil {
 			l.metrics.backgroundErrs.Inc()
 		}
-		s.written = s.size
-	}
+		s.release()
+		<-l.writingBack
+	}()
 }
 
 // full tells whether the active segment must be sealed before a batch is taken that ends with offset last

@@ -113,6 +113,7 @@ type Log struct {
 
 	syncing     chan struct{} // one slot, held by whoever syncs
 	rebuilding  chan struct{} // one slot, held by whoever builds an index anew
+	writingBack chan struct{} // one slot, held while write-back is being started
 	reaping     chan struct{} // one slot, held by whoever removes retired files
 	dirDirty    atomic.Bool   // names in dir are not durable
 	epochsDirty atomic.Bool   // leader-epoch-checkpoint is behind the cache

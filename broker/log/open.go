@@ -34,7 +34,7 @@ func newLog(o Options) *Log {
 	l := &Log{
 		fs: o.FS, dir: o.Dir, tp: TopicPartition{o.Topic, o.Partition}, topicID: o.TopicID, disk: o.LogDir, logger: o.Logger,
 		metrics: o.Metrics, turn: make(chan struct{}, 1), syncing: make(chan struct{}, 1), rebuilding: make(chan struct{}, 1),
-		reaping: make(chan struct{}, 1), producers: newProducers(),
+		reaping: make(chan struct{}, 1), writingBack: make(chan struct{}, 1), producers: newProducers(),
 	}
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
