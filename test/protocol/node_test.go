@@ -34,13 +34,31 @@ type node struct {
 	registry   *prometheus.Registry
 }
 
+// disk is what a node leaves behind.
+type disk struct {
+	data       vfs.FS
+	controller string // a directory of the operating system
+}
+
+func newDisk(t testing.TB) disk { return disk{vfs.NewMem(), t.TempDir()} }
+
 // startNode runs a node until the test ends. Properties are those of server.properties.
 func startNode(t testing.TB, properties ...string) *node {
-	return startBehind(t, func(addr string) string { return addr }, properties...)
+	t.Helper()
+	return startBehind(t, direct, properties...)
 }
+
+// direct is how a broker usually reaches its controller.
+func direct(addr string) string { return addr }
 
 // startBehind runs a node whose broker reaches the controller at another address than the controller's own.
 func startBehind(t testing.TB, via func(addr string) string, properties ...string) *node {
+	t.Helper()
+	return startOn(t, newDisk(t), via, properties...)
+}
+
+// startOn runs a node on a disk that another one may have used.
+func startOn(t testing.TB, d disk, via func(addr string) string, properties ...string) *node {
 	t.Helper()
 	static := map[string]string{"node.id": "1", "process.roles": "broker,controller", "log.dirs": "data",
 		"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"}
@@ -56,12 +74,11 @@ func startBehind(t testing.TB, via func(addr string) string, properties ...strin
 	reg := prometheus.NewRegistry()
 
 	clients, controllers := listen(t), listen(t)
-	ctl, err := controller.New(controller.Config{NodeID: 1, Dir: t.TempDir(), Address: controllers.Addr().String(), Properties: static, Logger: logger, Registerer: reg})
+	ctl, err := controller.New(controller.Config{NodeID: 1, Dir: d.controller, Address: controllers.Addr().String(), Properties: static, Logger: logger, Registerer: reg})
 	must(t, err)
 	n := &node{t: t, addr: clients.Addr().String(), controller: controllers.Addr().String(), clusterID: ctl.ClusterID(), registry: reg}
 
-	fs := vfs.NewMem()
-	dir, err := log.OpenDir(log.DirOptions{FS: fs, Path: "data", ClusterID: n.clusterID, NodeID: 1, Format: true, Reserve: 1, Logger: logger})
+	dir, err := log.OpenDir(log.DirOptions{FS: d.data, Path: "data", ClusterID: n.clusterID, NodeID: 1, Format: true, Reserve: 1, Logger: logger})
 	must(t, err)
 	reach := via(n.controller)
 	host, port, err := net.SplitHostPort(n.addr)
@@ -71,7 +88,7 @@ func startBehind(t testing.TB, via func(addr string) string, properties ...strin
 	listeners := []broker.Listener{{Name: "PLAINTEXT", Protocol: "PLAINTEXT", Host: host, Port: int32(p)}}
 	n.follower = broker.NewFollower(broker.FollowerConfig{NodeID: 1, ClusterID: n.clusterID, Listeners: listeners, Dirs: []wire.UUID{dir.ID()}, PreviousEpoch: -1,
 		Controllers: func() []string { return []string{reach} }, RequestTimeout: settings.Session.RequestTimeout, Logger: logger, Registerer: reg})
-	n.replicas, err = replica.NewManager(replica.Config{NodeID: 1, BrokerEpoch: n.follower.BrokerEpoch, Dirs: []*log.Dir{dir}, FS: fs, Static: static,
+	n.replicas, err = replica.NewManager(replica.Config{NodeID: 1, BrokerEpoch: n.follower.BrokerEpoch, Dirs: []*log.Dir{dir}, FS: d.data, Static: static,
 		Committer: n.follower, WaitImage: n.follower.WaitImage, Logger: logger, Registerer: reg})
 	must(t, err)
 	n.broker, err = broker.New(broker.Config{NodeID: 1, ClusterID: n.clusterID, Follower: n.follower, Replicas: n.replicas, Listeners: listeners,
@@ -83,6 +100,11 @@ func startBehind(t testing.TB, via func(addr string) string, properties ...strin
 	run(t, "controller listener", serve(controllers, wire.ServerConfig{Listener: "CONTROLLER", Role: wire.Controller, Handler: ctl.Handler(), Preface: ctl.Preface,
 		Identity: ctl.Identity, Features: ctl.Features, Logger: logger, Registerer: reg}))
 	must(t, n.replicas.Open(context.Background()))
+	t.Cleanup(func() {
+		if err := dir.Close(true, n.follower.BrokerEpoch()); err != nil {
+			t.Errorf("close the log directory: %v", err)
+		}
+	})
 	run(t, "replicas", n.replicas.Run)
 	run(t, "broker listener", serve(clients, wire.ServerConfig{Listener: "PLAINTEXT", Role: wire.Broker, Handler: n.broker.Handler("PLAINTEXT"),
 		Identity: func() (string, int32) { return n.clusterID, 1 }, Features: n.broker.Features, Logger: logger, Registerer: reg}))
