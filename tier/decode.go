@@ -246,12 +246,6 @@ func (x *Index) decodeTimes(p []byte) error {
 	return nil
 }
 
-// producerSize and producerBatchSize are what one entry and one of its batches take.
-const (
-	producerSize      = 31
-	producerBatchSize = 24
-)
-
 func parseProducers(p []byte) ([]record.ProducerEntry, error) {
 	var entries []record.ProducerEntry
 	r := reader{p: p}

@@ -32,8 +32,3 @@ func storeError(err error) error {
 	cause, remedy := objstore.Diagnose(err)
 	return fmt.Errorf("%w: %s; %s: %w", ErrStoreUnavailable, cause, remedy, err)
 }
-
-// outage reports whether err says that the store, not an object in it, is at fault.
-func outage(err error) bool {
-	return errors.Is(err, ErrStoreUnavailable)
-}

@@ -146,8 +146,8 @@ func TestSealRefuses(t *testing.T) {
 		"end too low":      func(run *Run, data []byte) []byte { run.End--; return data },
 		"base too low":     func(run *Run, data []byte) []byte { run.Base--; return data },
 		"gap": func(_ *Run, data []byte) []byte {
-			b, rest, _ := record.Next(data)
-			b, _, _ = record.Next(rest)
+			_, rest, _ := record.Next(data)
+			b, _, _ := record.Next(rest)
 			b.SetBaseOffset(b.BaseOffset() + 1)
 			return data
 		},
