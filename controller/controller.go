@@ -42,8 +42,7 @@ type Config struct {
 	// Dial reaches other controllers, and brokers to see whether they live.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnFailure is called once when a store failed or hung, or an entry could
-	// not be applied: the process must end. Run returns the same error, unless
-	// a hung disk keeps it.
+	// not be applied: the process must end. Run returns the same error.
 	OnFailure  func(error)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -220,14 +219,37 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.ending.Lock()
 	c.halt()
 	c.ending.Unlock()
-	wg.Wait()
 	c.machine.feed.close()
-	c.inFlight.Wait()
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		c.inFlight.Wait()
+		close(ended)
+	}()
+	if err == nil {
+		<-ended
+	} else if !waitFor(ended, failedGrace) {
+		return err // a disk that hangs keeps goroutines; the process must end all the same
+	}
 	c.metrics.unregister()
 	if cerr := c.close(); err == nil && cerr != nil {
 		err = fmt.Errorf("close controller: %w", cerr)
 	}
 	return err
+}
+
+// failedGrace is how long a Run that failed waits for what it started.
+const failedGrace = 5 * time.Second
+
+func waitFor(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // lead follows the quorum's leadership: this node reigns from the barrier in

@@ -353,6 +353,37 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
+// stuckQuorum is one whose goroutines hang with the disk.
+type stuckQuorum struct {
+	Quorum
+	free chan struct{}
+}
+
+func (q *stuckQuorum) Run(context.Context) error {
+	<-q.free
+	return nil
+}
+func (q *stuckQuorum) Leading() (bool, uint64)  { return false, 0 }
+func (q *stuckQuorum) Changed() <-chan struct{} { return nil }
+
+// TestFailureEndsRun: whoever waits for Run learns of a failure in time, though
+// the disk keeps hanging.
+func TestFailureEndsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(Config{NodeID: 1}, member{clusterID: "c", nodeID: 1})
+		q := &stuckQuorum{free: make(chan struct{})}
+		c.quorum = q
+		ended := make(chan error)
+		go func() { ended <- c.Run(t.Context()) }()
+		begun := time.Now()
+		c.fail(ErrStoreFailed)
+		if err := <-ended; !errors.Is(err, ErrStoreFailed) || time.Since(begun) > failedGrace {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		close(q.free)
+	})
+}
+
 // TestUnreadableEntry: who cannot read an entry stops, rather than to hold
 // another image than the rest.
 func TestUnreadableEntry(t *testing.T) {
