@@ -58,6 +58,7 @@ func spin() {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
+	//lint:ignore SA5002 to burn what nobody else wants is its purpose
 	for {
 	}
 }
