@@ -67,6 +67,7 @@ type Dir struct {
 	cleanEpoch int64
 	survived   bool
 	mountID    string
+	recovered  atomic.Bool // every log is known to be whole: Recovered was called
 
 	failure atomic.Pointer[dirFailure]
 	offline chan struct{} // closed by the first failure
@@ -163,7 +164,8 @@ func OpenDir(o DirOptions) (*Dir, error) {
 
 func openLockedDir(o DirOptions, lock io.Closer) (*Dir, error) {
 	meta, err := InspectDir(o.FS, o.Path)
-	if errors.Is(err, ErrUnformatted) && o.Format {
+	fresh := errors.Is(err, ErrUnformatted) && o.Format
+	if fresh {
 		meta = MetaProperties{ClusterID: o.ClusterID, NodeID: o.NodeID, DirectoryID: wire.NewUUID()}
 		err = vfs.WriteFileAtomic(o.FS, path.Join(o.Path, metaPropertiesFile), encodeMetaProperties(meta))
 	}
@@ -179,6 +181,7 @@ func openLockedDir(o DirOptions, lock io.Closer) (*Dir, error) {
 	}
 	d := newDir(o, meta)
 	d.lock = lock
+	d.recovered.Store(fresh) // there is nothing to recover
 	if err := errors.Join(d.readShutdown(), d.readCheckpoints(), d.removeDeleted()); err != nil {
 		return nil, fmt.Errorf("log directory %s: %w", o.Path, err)
 	}
@@ -322,8 +325,6 @@ func (d *Dir) unregister(l *Log, deleted bool) {
 	d.note(l)
 	delete(d.logs, l.tp)
 	if deleted {
-		delete(d.points.recovery, l.tp)
-		delete(d.points.logStart, l.tp)
-		delete(d.points.highWatermark, l.tp)
+		d.drop(l.tp)
 	}
 }

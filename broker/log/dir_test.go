@@ -173,6 +173,42 @@ func TestDirRemembers(t *testing.T) {
 	expect(open(mem), "clean false epoch -1 survived true")
 }
 
+// TestAbortedStartIsUnclean: a start that is given up before the logs are recovered, however orderly, leaves them to be recovered.
+func TestAbortedStartIsUnclean(t *testing.T) {
+	mem := vfs.NewMem()
+	open := func() *Dir {
+		d, err := OpenDir(dirOptions(mem))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	open()
+	mem = mem.KillClone()
+	for range 2 {
+		d := open()
+		if d.Clean() {
+			t.Fatal("clean, though nothing was recovered since the crash")
+		}
+		if err := d.Close(true, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := open()
+	if err := errors.Join(d.Recovered(), d.Close(true, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a clean end stays one, too, if a start is given up
+		d = open()
+		if !d.Clean() {
+			t.Fatal("not clean")
+		}
+		if err := d.Close(true, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestDirCheckpoints(t *testing.T) {
 	mem := vfs.NewMem()
 	d, err := OpenDir(dirOptions(mem))
@@ -288,6 +324,37 @@ func TestSameNameAgain(t *testing.T) {
 	o.FS, o.LogDir, o.RecoveryPoint = mem, d, d.RecoveryPoint(l.tp)
 	if l = openTest(t, o); l.EndOffset() != 2 {
 		t.Errorf("ends at %d", l.EndOffset())
+	}
+}
+
+// TestSameNameAtOnce: a topic is deleted and made again, and the broker dies, all before the next checkpoint.
+func TestSameNameAtOnce(t *testing.T) {
+	mem := vfs.NewMem()
+	d, err := OpenDir(dirOptions(mem))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(mem, Config{})
+	o.LogDir = d
+	l := openTest(t, o)
+	for range 10 {
+		mustAppend(t, l, 0, plain(t, now(), 2))
+	}
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.SetLogStart(6), d.Checkpoint(), l.Delete()); err != nil {
+		t.Fatal(err)
+	}
+	o.TopicID[7]++
+	l = openTest(t, o)
+	mustAppend(t, l, 0, plain(t, now(), 2))
+	mem = mem.KillClone()
+	if d, err = OpenDir(dirOptions(mem)); err != nil {
+		t.Fatal(err)
+	}
+	if rp, start := d.RecoveryPoint(l.tp), d.LogStart(l.tp); rp != 0 || start > 0 {
+		t.Errorf("recovery point %d and log start %d of the deleted topic", rp, start)
 	}
 }
 

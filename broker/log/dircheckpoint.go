@@ -98,15 +98,23 @@ func (d *Dir) writeCheckpoint(name string, old, now map[TopicPartition]int64) er
 	return nil
 }
 
-// forget removes what was noted of a partition, before another topic of that name begins.
-func (d *Dir) forget(tp TopicPartition) error {
-	d.mu.Lock()
-	_, known := d.points.recovery[tp]
+// drop forgets a partition in memory. The caller holds d.mu.
+func (d *Dir) drop(tp TopicPartition) {
 	delete(d.points.recovery, tp)
 	delete(d.points.logStart, tp)
 	delete(d.points.highWatermark, tp)
+}
+
+// forget removes what was noted of a partition, before another topic of that name begins.
+func (d *Dir) forget(tp TopicPartition) error {
+	d.mu.Lock()
+	d.drop(tp)
 	d.mu.Unlock()
-	if !known {
+	// A deletion forgets in memory at once; what counts is the file.
+	d.writing <- struct{}{}
+	_, noted := d.written.recovery[tp]
+	<-d.writing
+	if !noted {
 		return nil
 	}
 	return d.Checkpoint()

@@ -74,8 +74,9 @@ func (d *Dir) readMount() error {
 }
 
 // Recovered is called once every log of the directory is open: from now on a crash that leaves the page cache
-// alone is one that loses nothing.
+// alone is one that loses nothing, and a clean end is one.
 func (d *Dir) Recovered() error {
+	d.recovered.Store(true)
 	if d.survived || d.mountID == "" {
 		return nil
 	}
@@ -86,10 +87,10 @@ func (d *Dir) Recovered() error {
 }
 
 // Close releases the directory. clean says that all its logs were closed cleanly; brokerEpoch is noted for the
-// next start (KIP-966).
+// next start (KIP-966). However cleanly a start is given up, what it found after a crash and did not recover stays unclean.
 func (d *Dir) Close(clean bool, brokerEpoch int64) error {
 	var err error
-	if clean && d.Err() == nil {
+	if clean && d.Err() == nil && (d.clean || d.recovered.Load()) {
 		err = d.Checkpoint()
 		if err == nil {
 			data, _ := json.Marshal(cleanShutdown{BrokerEpoch: brokerEpoch})

@@ -40,9 +40,9 @@ func (l *Log) syncAll() (int64, error) {
 	start := time.Now()
 	l.syncSince.Store(start.UnixNano())
 	defer l.syncSince.Store(0)
-	dirty := l.dirDirty.Swap(false)
 	l.mu.RLock()
 	end := l.end.Load()
+	dirty := l.dirDirty.Swap(false) // under mu: a segment in the list below has its name in the directory that is synced
 	var list []*segment
 	for _, s := range l.segments[max(0, l.find(l.synced.Load()-1)):] {
 		s.pins.Add(1)

@@ -209,7 +209,6 @@ func (p *Partition) open(row *metadata.Partition) (*log.Log, error) {
 	m := p.m
 	m.mu.Lock()
 	found, ok := m.found[key]
-	delete(m.found, key)
 	m.mu.Unlock()
 	d, dir := found.disk, found.dir.Path
 	if !ok {
@@ -241,6 +240,9 @@ func (p *Partition) open(row *metadata.Partition) (*log.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.mu.Lock()
+	delete(m.found, key)
+	m.mu.Unlock()
 	d.count.Add(1)
 	p.life.disk.Store(d)
 	p.hw.Store(min(max(0, d.HighWatermark(tp)), l.EndOffset()))
@@ -280,6 +282,7 @@ func (p *Partition) remove() {
 	p.release(refuse(kerr.UnknownTopicOrPartition, "%s-%d was deleted", p.topic, p.index))
 	l := p.log.Swap(nil)
 	if l == nil {
+		p.m.setAsideUnopened(metadata.PartitionKey{TopicID: p.id, Partition: p.index})
 		return
 	}
 	if d := p.life.disk.Load(); d != nil {
@@ -509,10 +512,17 @@ func (m *Manager) sortFound(img *metadata.Image) {
 	}
 }
 
-// recovered is called when all logs of the start are open.
+// recovered is called when all logs of the start are open, as far as they can be. A directory with one that cannot is not
+// recovered: whatever kept it from being opened may pass, and it must be looked through then.
 func (m *Manager) recovered() {
+	m.mu.Lock()
+	unopened := map[*disk]bool{}
+	for _, f := range m.found {
+		unopened[f.disk] = true
+	}
+	m.mu.Unlock()
 	for _, d := range m.disks {
-		if d.Err() != nil {
+		if d.Err() != nil || unopened[d] {
 			continue
 		}
 		if err := d.Recovered(); err != nil {
@@ -524,6 +534,17 @@ func (m *Manager) recovered() {
 // strayed marks directories of partitions that the image does not place here. They get another name rather than being
 // deleted: should the image be wrong, the records are still there.
 const strayed = "-stray"
+
+// setAsideUnopened makes room for a topic of the same name, where a log that could not be opened is to be deleted.
+func (m *Manager) setAsideUnopened(key metadata.PartitionKey) {
+	m.mu.Lock()
+	f, ok := m.found[key]
+	delete(m.found, key)
+	m.mu.Unlock()
+	if ok {
+		m.setAside(key, f)
+	}
+}
 
 func (m *Manager) setAside(key metadata.PartitionKey, s foundLog) {
 	aside := path.Join(s.disk.Path(), s.dir.TopicPartition.String()+"."+key.TopicID.String()+strayed)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +74,47 @@ func TestStrayDirectory(t *testing.T) {
 		n.fill(again, 0, 20)
 		n.restart(true)
 		n.consume(n.partition("t"), 0, 20)
+	})
+}
+
+// A log that could not be opened after a crash is recovered once it can be, even if the broker ended cleanly meanwhile; and if its
+// topic is deleted instead, it does not stand in the way of the next of that name.
+func TestUnopenedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		disk := n.fs.(*vfs.Mem)
+		crash := func(failure error) {
+			t.Helper()
+			next := disk.KillClone()
+			n.abandon()
+			disk = next
+			n.fs = vfs.NewFault(disk, vfs.NewRules(vfs.Rule{Kinds: []vfs.OpKind{vfs.OpOpen}, Glob: "*.log", Outcome: vfs.Outcome{Err: failure}}))
+			n.start()
+			p, err := n.m.PartitionByName("t", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.CheckLeader(-1); !errors.Is(err, kerr.KafkaStorageError) {
+				t.Fatal(err)
+			}
+		}
+		n.start()
+		n.fill(n.topic("t", nil), 0, 50)
+		crash(syscall.EMFILE)
+		n.stop(true)
+		n.fs = disk
+		n.start()
+		if n.logDirs[0].Clean() {
+			t.Error("clean, though a log was not recovered")
+		}
+		n.consume(n.partition("t"), 0, 50)
+
+		crash(syscall.EMFILE)
+		p, _ := n.m.PartitionByName("t", 0)
+		n.must(&metadata.DeleteTopic{ID: p.TopicID()})
+		n.fill(n.topic("t", nil), 0, 20)
+		n.consume(n.partition("t"), 0, 20)
+		n.stop(true)
 	})
 }
 

@@ -106,7 +106,7 @@ type Manager struct {
 
 	mu         sync.RWMutex
 	partitions map[metadata.PartitionKey]*Partition
-	found      map[metadata.PartitionKey]foundLog // on the disks at start, not yet claimed
+	found      map[metadata.PartitionKey]foundLog // on the disks at start, not open yet
 	opened     bool
 }
 
