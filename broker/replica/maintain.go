@@ -142,6 +142,11 @@ func (p *Partition) retain(ctx context.Context, l *log.Log, row *metadata.Partit
 	if p.disabled(row) {
 		return p.advanceLogStart(ctx, l, l.LocalStart())
 	}
+	if p.tiered(row) && row.LogStart < l.LogStart() { // it was a local topic's own affair until now
+		if err := p.advanceLogStart(ctx, l, l.LogStart()); err != nil {
+			return err
+		}
+	}
 	if !c.CleanupDelete || c.RetentionMs < 0 && c.RetentionBytes < 0 {
 		return nil
 	}
@@ -172,7 +177,7 @@ func (p *Partition) disabled(row *metadata.Partition) bool {
 }
 
 // releaseLocal takes local segments out that lie below the log start, or that the store has and local retention lets go. Only what
-// this broker has applied counts as being in the store.
+// this broker has applied counts as being in the store; and nothing does once the store's part is to go.
 func (p *Partition) releaseLocal(l *log.Log, row *metadata.Partition, now time.Time) error {
 	if l.LocalStart() < l.LogStart() || l.Segments()[0].End <= l.LogStart() {
 		if _, err := l.DeleteLocalBefore(l.LogStart(), "below the log start"); err != nil {
@@ -180,7 +185,7 @@ func (p *Partition) releaseLocal(l *log.Log, row *metadata.Partition, now time.T
 		}
 	}
 	remoteEnd, any := row.RemoteEnd.Offset()
-	if !any || p.m.tier == nil {
+	if !any || p.m.tier == nil || p.disabled(row) {
 		return nil
 	}
 	to, why, seal := releasable(l.Segments(), min(remoteEnd, p.HighWatermark()), p.config.Load(), now)

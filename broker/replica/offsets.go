@@ -238,7 +238,7 @@ func (m *Manager) DeleteRecords(ctx context.Context, p *Partition, offset int64)
 
 // advanceLogStart has the controller commit a log start, and then obeys.
 func (p *Partition) advanceLogStart(ctx context.Context, l *log.Log, offset int64) error {
-	if offset <= l.LogStart() {
+	if row := p.row(); offset <= l.LogStart() && (row == nil || offset <= row.LogStart) {
 		return nil
 	}
 	err := p.m.commit(ctx, &metadata.AdvanceLogStart{BrokerID: p.m.cfg.NodeID, BrokerEpoch: p.m.cfg.BrokerEpoch(),

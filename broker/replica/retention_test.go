@@ -297,6 +297,30 @@ func TestDisableTier(t *testing.T) {
 	})
 }
 
+// What local retention was set to says nothing any more once the tier is switched off: what is local is all that is kept.
+func TestDisabledTierKeepsWhatIsLocal(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		p := n.topic("t", tiered())
+		n.fill(p, 0, 500)
+		n.eventually("offloaded", time.Minute, func() bool { return n.remoteEnd(p) > 200 })
+		n.configure("t", tiered("remote.storage.enable", "false", "remote.log.delete.on.disable", "true", "local.retention.bytes", "1"))
+		time.Sleep(10 * time.Minute)
+		n.consume(p, 0, 500)
+	})
+}
+
+// A topic that has lost its beginning to retention before it is tiered goes to the store from there on.
+func TestTierAfterLocalRetention(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		p := n.topic("t", map[string]string{"internal.segment.bytes": "65536", "retention.bytes": "150000"})
+		n.fill(p, 0, 500)
+		n.eventually("retention", time.Minute, func() bool { return p.LogStart() > 100 })
+		n.configure("t", tiered())
+		n.eventually("offloaded", time.Minute, func() bool { return n.remoteEnd(p) > p.LogStart() })
+		n.consume(p, p.LogStart(), 500)
+	})
+}
+
 // The largest limits are limits, not overflows.
 func TestLargestRetention(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
