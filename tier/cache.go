@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,25 +69,40 @@ const (
 // ErrCacheFull: every chunk in the cache is being served, and stayed so for roomWait.
 var ErrCacheFull = errors.New("the chunk cache is full of chunks being served")
 
-// openCache empties dir and returns a cache there. What a former process left is worth nothing: it cannot
-// be told whether it is whole.
+// chunkSuffix ends the names of the cache's files.
+const chunkSuffix = ".chunk"
+
+// openCache returns an empty cache in dir. What a former process left is worth nothing: it cannot be told whether it
+// is whole.
 func openCache(fsys vfs.FS, dir string, limit int64) (*cache, error) {
-	if err := fsys.RemoveAll(dir); err != nil {
-		return nil, fmt.Errorf("empty the chunk cache: %w", err)
+	c := &cache{
+		fs: fsys, dir: dir, limit: limit, maxFiles: maxCacheFile,
+		chunks: make(map[chunkKey]*chunk), read: list.New(), ahead: list.New(), freed: make(chan struct{}),
 	}
 	if err := fsys.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make the chunk cache: %w", err)
 	}
-	return &cache{
-		fs: fsys, dir: dir, limit: limit, maxFiles: maxCacheFile,
-		chunks: make(map[chunkKey]*chunk), read: list.New(), ahead: list.New(), freed: make(chan struct{}),
-	}, nil
+	if err := c.clear(); err != nil {
+		return nil, fmt.Errorf("empty the chunk cache: %w", err)
+	}
+	return c, nil
 }
 
-// close evicts everything. Chunks still being served go when they are released.
+// clear removes the chunks of the directory and nothing else: whoever gave it may keep other things there, even data.
+func (c *cache) clear() error {
+	names, err := c.fs.List(c.dir)
+	for _, name := range names {
+		if err == nil && strings.HasSuffix(name, chunkSuffix) {
+			err = c.fs.Remove(path.Join(c.dir, name))
+		}
+	}
+	return err
+}
+
+// close evicts everything. Chunks still being served lose their names and go when they are released.
 func (c *cache) close() error {
 	c.evictAll()
-	return c.fs.RemoveAll(c.dir)
+	return c.clear()
 }
 
 // has reports whether the chunk is in the cache.
@@ -312,7 +328,7 @@ func (c *cache) insert(ch *chunk, less int64) (there *chunk) {
 func (c *cache) write(key chunkKey, p []byte) (vfs.File, error) {
 	c.mu.Lock()
 	c.serial++
-	name := path.Join(c.dir, fmt.Sprintf("%s-%d.%d", key.object, key.number, c.serial))
+	name := path.Join(c.dir, fmt.Sprintf("%s-%d.%d%s", key.object, key.number, c.serial, chunkSuffix))
 	c.mu.Unlock()
 	file, err := c.fs.Create(name)
 	if err != nil {

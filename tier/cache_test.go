@@ -133,8 +133,8 @@ func TestCacheDroppedWhilePinned(t *testing.T) {
 
 func TestCacheStartsEmpty(t *testing.T) {
 	fs := vfs.NewMem()
-	_ = fs.MkdirAll("cache/old")
-	_, _ = fs.Create("cache/leftover")
+	_ = fs.MkdirAll("cache")
+	_, _ = fs.Create("cache/leftover.chunk")
 	c, err := openCache(fs, "cache", 100)
 	if err != nil {
 		t.Fatal(err)
@@ -176,5 +176,34 @@ func TestCacheDiskFull(t *testing.T) {
 	fs.SetCapacity(0)
 	if err := put(t, c, 4, 100, false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCacheLeavesOthersAlone: a cache that is given a directory of somebody else's removes its own files only.
+func TestCacheLeavesOthersAlone(t *testing.T) {
+	fs := vfs.NewMem()
+	others := []string{"data/orders-0/00000000000000000000.log", "data/meta.properties"}
+	if err := fs.MkdirAll("data/orders-0"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(others, "data/left"+chunkSuffix) {
+		if err := vfs.WriteFileAtomic(fs, name, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := openCache(fs, "data", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(put(t, c, 1, 10, false), c.close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range others {
+		if _, err := fs.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if names, err := fs.List("data"); err != nil || len(names) != 2 {
+		t.Errorf("%v, %v", names, err)
 	}
 }

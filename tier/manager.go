@@ -29,7 +29,7 @@ type Config struct {
 
 	Store    objstore.Store
 	FS       vfs.FS
-	CacheDir string // emptied by New; nothing else may lie there
+	CacheDir string // New removes the chunks that lie there, and nothing else
 
 	CacheBytes     int64 // room of the chunk cache on disk
 	ChunkBytes     int64 // of one ranged GET and one cache file; rounded up to 1 MiB
