@@ -26,6 +26,9 @@ func (l *Log) load(o *Options, files partitionFiles) error {
 	}
 	for i, s := range l.segments[:min(from, len(l.segments)-1)] {
 		err := l.loadSealed(s, files.txns[s.base])
+		if err == nil {
+			err = l.checkEnd(s)
+		}
 		if errors.Is(err, ErrCorrupt) {
 			return l.recover(o, i, files) // to find where exactly
 		}
@@ -39,16 +42,51 @@ func (l *Log) load(o *Options, files partitionFiles) error {
 			return err
 		}
 		if ok && l.active().next >= o.RecoveryPoint {
-			return l.loadStates(files, epochErr != nil || epochs == nil)
+			err := l.loadStates(files, epochErr != nil || epochs == nil)
+			if errors.Is(err, ErrCorrupt) {
+				return l.recover(o, 0, files)
+			}
+			return err
 		}
 		from = len(l.segments) - 1
 	}
 	if epochErr != nil || epochs == nil {
-		if err := l.walkEpochs(l.segments[:from]); err != nil {
+		err := l.walkEpochs(l.segments[:from])
+		if errors.Is(err, ErrCorrupt) {
+			return l.recover(o, 0, files)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return l.recover(o, from, files)
+}
+
+// checkEnd makes sure that a sealed segment reaches the one that follows. Only compaction leaves a gap; else
+// a file was cut short, or one is gone.
+func (l *Log) checkEnd(s *segment) error {
+	if l.config.Load().Compact {
+		return nil
+	}
+	e, _, err := l.lastEntry(&s.offsets)
+	if errors.Is(err, ErrFormat) || errors.Is(err, fs.ErrNotExist) || int64(e.val) >= s.size {
+		e = entry{}
+	} else if err != nil {
+		return err
+	}
+	_, err = walkTo(s, e, s.size, s.next-1)
+	if err == errAstray {
+		_, err = walkTo(s, entry{}, s.size, s.next-1)
+	}
+	damage := &Damage{File: s.file.Name(), Pos: s.size, Offset: s.base, Reason: endsBefore(s.next)}
+	if err == io.EOF {
+		return damage
+	}
+	return corruptIf(err, damage)
+}
+
+func endsBefore(next int64) string {
+	return fmt.Sprintf("the next segment begins at offset %d: one is missing, or was cut short (of a topic that was once compacted, let cleanup.policy contain compact)", next)
 }
 
 // loadStates finishes a clean start: epochs if their file is gone, producers from the snapshot at the end.
@@ -85,29 +123,38 @@ func (l *Log) loadSealed(s *segment, hasTxns bool) error {
 	return nil
 }
 
+// lastEntry reads the last entry of an index file, and how large that is.
+func (l *Log) lastEntry(x *index) (e entry, size int64, err error) {
+	f, err := l.fs.Open(x.name)
+	if err != nil {
+		return e, 0, err
+	}
+	defer f.Close()
+	if size, err = f.Size(); err != nil || size == 0 {
+		return e, size, err
+	}
+	if size%int64(x.width) != 0 {
+		return e, size, fmt.Errorf("%w: %s has %d bytes", ErrFormat, x.name, size)
+	}
+	var p [12]byte
+	if _, err := f.ReadAt(p[:x.width], size-int64(x.width)); err != nil && err != io.EOF {
+		return e, size, err
+	}
+	return x.decode(p[:x.width]), size, nil
+}
+
 // lastTime reads the last entry of a time index.
 func (l *Log) lastTime(s *segment) (entry, error) {
 	none := entry{key: record.NoTimestamp}
-	f, err := l.fs.Open(s.times.name)
-	if err != nil {
+	e, size, err := l.lastEntry(&s.times)
+	switch {
+	case err != nil:
 		return none, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return none, err
-	}
-	if size%int64(timeShape.width) != 0 || size == 0 && s.size > 0 {
-		return none, fmt.Errorf("%w: %s has %d bytes", ErrFormat, s.times.name, size)
-	}
-	if size == 0 {
+	case size == 0 && s.size > 0:
+		return none, fmt.Errorf("%w: %s is empty", ErrFormat, s.times.name)
+	case size == 0:
 		return none, nil
 	}
-	var p [12]byte
-	if _, err := f.ReadAt(p[:], size-int64(len(p))); err != nil && err != io.EOF {
-		return none, err
-	}
-	e := timeShape.decode(p[:])
 	if e.key < 0 || e.val < 0 || int64(e.val) >= s.next-s.base {
 		return none, fmt.Errorf("%w: %s ends with (%d, %d)", ErrFormat, s.times.name, e.key, e.val)
 	}

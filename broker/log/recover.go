@@ -37,6 +37,9 @@ func (l *Log) recover(o *Options, from int, files partitionFiles) error {
 	start := time.Now()
 	r := &recovery{log: l, options: o, files: files, expected: -1}
 	if err := l.loadProducers(l.segments[from].base, files.snapshots); err != nil {
+		if errors.Is(err, ErrCorrupt) && from > 0 {
+			return l.recover(o, 0, files) // to find where exactly
+		}
 		return err
 	}
 	l.epochs.truncateEnd(l.segments[from].base)
@@ -94,8 +97,10 @@ func (r *recovery) segment(i int) (*Damage, error) {
 	if r.expected < 0 {
 		r.expected = s.base
 	}
-	if bad := r.gap(s.base, s, 0); bad != nil {
-		bad.Offset = r.expected
+	if bad := r.gap(s.base, s, 0, false); bad != nil {
+		if s.base > r.expected {
+			bad.Reason = endsBefore(s.base)
+		}
 		return bad, nil
 	}
 	r.expected = s.base
@@ -119,11 +124,10 @@ func (r *recovery) segment(i int) (*Damage, error) {
 
 func isDamage(err error) bool { return errors.Is(err, ErrCorrupt) || errors.Is(err, record.ErrCodec) }
 
-// gap finds fault with an offset that is not the one that follows. Compaction leaves gaps, and so may logs that
-// were compacted once, but only in what was durable long ago.
-func (r *recovery) gap(base int64, s *segment, pos int64) *Damage {
-	tolerated := r.log.config.Load().Compact || base < r.options.RecoveryPoint
-	if base == r.expected || base > r.expected && tolerated {
+// gap finds fault with an offset that is not the one that follows. Compaction leaves gaps; within a segment, where
+// nothing vanishes without a trace, they are tolerated of logs that were compacted once too.
+func (r *recovery) gap(base int64, s *segment, pos int64, tolerated bool) *Damage {
+	if base == r.expected || base > r.expected && (tolerated || r.log.config.Load().Compact) {
 		return nil
 	}
 	return &Damage{File: s.file.Name(), Pos: pos, Offset: r.expected, Reason: fmt.Sprintf("offset %d where %d should follow", base, r.expected)}
@@ -132,7 +136,7 @@ func (r *recovery) gap(base int64, s *segment, pos int64) *Damage {
 // batch checks one batch and takes it in.
 func (r *recovery) batch(s *segment, c *cursor, h record.Batch, pos, size int64) error {
 	l := r.log
-	if bad := r.gap(h.BaseOffset(), s, pos); bad != nil {
+	if bad := r.gap(h.BaseOffset(), s, pos, h.BaseOffset() < r.options.RecoveryPoint); bad != nil {
 		return bad
 	}
 	if h.LastOffset()-s.base > maxRelativeOffset {

@@ -344,3 +344,40 @@ func TestKafkasOldFormats(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestMissingInTheMiddle: what is gone from between whole segments is missed at every start, and what comes before it can
+// be read. Where compaction may have taken it, it is no damage.
+func TestMissingInTheMiddle(t *testing.T) {
+	for name, damage := range map[string]func(fsys vfs.FS, b []placed){
+		"a segment":        func(fsys vfs.FS, b []placed) { _ = fsys.Remove(fileOf(b[4])) },
+		"all of a segment": func(fsys vfs.FS, b []placed) { cut(t, fsys, fileOf(b[4]), 0) },
+		"its last batch":   func(fsys vfs.FS, b []placed) { cut(t, fsys, fileOf(b[5]), b[5].pos) },
+		"its last bytes":   func(fsys vfs.FS, b []placed) { cut(t, fsys, fileOf(b[5]), b[5].pos+100) },
+	} {
+		for _, clean := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, clean end %v", name, clean), func(t *testing.T) {
+				mem, batches := writeLog(t)
+				o := testOptions(mem, Config{SegmentBytes: 600, IndexIntervalBytes: 100})
+				o.RecoveryPoint = 48
+				if err := openTest(t, o).Close(true); err != nil {
+					t.Fatal(err)
+				}
+				damage(mem, batches)
+				o.Clean = clean
+				_, err := Open(o)
+				var found *Damage
+				if !errors.As(err, &found) {
+					t.Fatalf("opened with %v", err)
+				}
+				if name != "its last bytes" {
+					compacted := o
+					compacted.Config.Compact = true
+					if l := openTest(t, compacted); l.EndOffset() != 48 {
+						t.Errorf("ends at %d", l.EndOffset())
+					}
+				}
+				checkDamaged(t, o, found)
+			})
+		}
+	}
+}
