@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,18 +12,8 @@ import (
 // What changes topics is decided by the controller. Its answers go to clients as
 // they are; when there is none, every item of the request gets the error.
 
-// maxNewPartitions bounds what one request creates, as Kafka's controller does:
-// it all goes into one entry of the metadata log.
-const maxNewPartitions = 10_000
-
-var errTooManyPartitions = fmt.Errorf("more than %d partitions in one request: %w", maxNewPartitions, kerr.PolicyViolation)
-
 func (h *handler) createTopics(ctx context.Context, r *wire.Request, req *kmsg.CreateTopicsRequest) {
-	var resp kmsg.Response
-	err := checkNewPartitions(req)
-	if err == nil {
-		resp, err = h.follower.forward(ctx, req, req.TimeoutMillis, createNotController)
-	}
+	resp, err := h.follower.forward(ctx, req, req.TimeoutMillis, createNotController)
 	if err != nil {
 		failed := kmsg.NewPtrCreateTopicsResponse()
 		for _, t := range req.Topics {
@@ -35,17 +24,6 @@ func (h *handler) createTopics(ctx context.Context, r *wire.Request, req *kmsg.C
 		resp = failed
 	}
 	r.Reply(resp)
-}
-
-func checkNewPartitions(req *kmsg.CreateTopicsRequest) error {
-	n := int64(0)
-	for _, t := range req.Topics {
-		n += max(int64(t.NumPartitions), int64(len(t.ReplicaAssignment)), 1)
-	}
-	if n > maxNewPartitions {
-		return errTooManyPartitions
-	}
-	return nil
 }
 
 func createNotController(resp kmsg.Response) bool {
@@ -91,14 +69,10 @@ func failDelete(req *kmsg.DeleteTopicsRequest, code int16, why *string) *kmsg.De
 }
 
 func (h *handler) createPartitions(ctx context.Context, r *wire.Request, req *kmsg.CreatePartitionsRequest) {
-	var resp kmsg.Response
-	err := h.checkMorePartitions(req)
-	if err == nil {
-		resp, err = h.follower.forward(ctx, req, req.TimeoutMillis, func(resp kmsg.Response) bool {
-			r, ok := resp.(*kmsg.CreatePartitionsResponse)
-			return ok && len(r.Topics) > 0 && r.Topics[0].ErrorCode == kerr.NotController.Code
-		})
-	}
+	resp, err := h.follower.forward(ctx, req, req.TimeoutMillis, func(resp kmsg.Response) bool {
+		r, ok := resp.(*kmsg.CreatePartitionsResponse)
+		return ok && len(r.Topics) > 0 && r.Topics[0].ErrorCode == kerr.NotController.Code
+	})
 	if err != nil {
 		failed := kmsg.NewPtrCreatePartitionsResponse()
 		for _, t := range req.Topics {
@@ -109,18 +83,4 @@ func (h *handler) createPartitions(ctx context.Context, r *wire.Request, req *km
 		resp = failed
 	}
 	r.Reply(resp)
-}
-
-func (h *handler) checkMorePartitions(req *kmsg.CreatePartitionsRequest) error {
-	img := h.follower.Image()
-	n := int64(0)
-	for _, t := range req.Topics {
-		if old := img.Topic(t.Topic); old != nil {
-			n += max(int64(t.Count)-int64(old.NumPartitions), 0)
-		}
-	}
-	if n > maxNewPartitions {
-		return errTooManyPartitions
-	}
-	return nil
 }

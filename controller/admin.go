@@ -127,6 +127,9 @@ func (b *batch) add(cmd metadata.Command, err error) {
 	if b.refused != nil {
 		cmd, err = nil, b.refused
 	}
+	if err == nil && cmd != nil && len(b.cmds) == metadata.MaxCommands {
+		err = metadata.Refuse(kerr.PolicyViolation, "More than %d changes in one request; ask for them in several.", metadata.MaxCommands)
+	}
 	if err == nil && cmd != nil {
 		b.cmds, b.items = append(b.cmds, cmd), append(b.items, len(b.errs))
 	}

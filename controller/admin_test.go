@@ -267,3 +267,43 @@ func TestNotController(t *testing.T) {
 		t.Errorf("%+v", resp.Topics[0])
 	}
 }
+
+// TestTooMuchAtATime: what one request asks for goes into one entry, so there is a limit over all its items; those that
+// fit are carried out.
+func TestTooMuchAtATime(t *testing.T) {
+	_, b := adminNode(t)
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Topics = []kmsg.CreateTopicsRequestTopic{newTopic("t", 1, 1), newTopic("u", 1, 1)}
+	ask[*kmsg.CreateTopicsResponse](t, b.conn, create)
+
+	create.ValidateOnly = true
+	create.Topics = []kmsg.CreateTopicsRequestTopic{newTopic("huge", 1<<30, 1), newTopic("first", 6000, 1), newTopic("second", 6000, 1), newTopic("third", 4000, 1), newTopic("default", -1, 1)}
+	policy := kerr.PolicyViolation.Code
+	want := []int16{policy, 0, policy, 0, policy}
+	for i, topic := range ask[*kmsg.CreateTopicsResponse](t, b.conn, create).Topics {
+		if topic.ErrorCode != want[i] {
+			t.Errorf("topic %s: %v, want %d", topic.Topic, topic.ErrorCode, want[i])
+		}
+	}
+
+	grow := kmsg.NewPtrCreatePartitionsRequest()
+	grow.ValidateOnly = true
+	for _, counts := range []struct {
+		t, u         int32
+		wantT, wantU int16
+	}{{1 << 30, 10_001, policy, 0}, {6001, 6001, 0, policy}, {5001, 5001, 0, 0}, {-1 << 31, 0, kerr.InvalidPartitions.Code, kerr.InvalidPartitions.Code}} {
+		grow.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "t", Count: counts.t}, {Topic: "u", Count: counts.u}}
+		got := ask[*kmsg.CreatePartitionsResponse](t, b.conn, grow).Topics
+		if got[0].ErrorCode != counts.wantT || got[1].ErrorCode != counts.wantU {
+			t.Errorf("%+v: %d, %d", counts, got[0].ErrorCode, got[1].ErrorCode)
+		}
+	}
+
+	var items batch
+	for range metadata.MaxCommands + 1 {
+		items.add(&metadata.DeleteTopic{}, nil)
+	}
+	if len(items.cmds) != metadata.MaxCommands || code(items.errs[metadata.MaxCommands]) != policy {
+		t.Errorf("%d commands in one entry, the last item: %v", len(items.cmds), items.errs[metadata.MaxCommands])
+	}
+}

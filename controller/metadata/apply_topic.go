@@ -75,7 +75,7 @@ func (m *Image) purging(topicID wire.UUID) bool {
 	return false
 }
 
-// maxPartitions bounds the partitions that one command makes.
+// maxPartitions bounds the partitions that one request makes, as in Kafka's controller, and so one command.
 const maxPartitions = 10_000
 
 // addPartitions appends the rows of new partitions to recs.

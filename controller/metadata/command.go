@@ -232,8 +232,8 @@ type Entry struct {
 // entryFormat is the first byte of an entry.
 const entryFormat = 1
 
-// maxCommands bounds the commands of one entry.
-const maxCommands = 10_000
+// MaxCommands bounds the commands of one entry.
+const MaxCommands = 10_000
 
 // EncodeEntry frames an entry.
 func EncodeEntry(e Entry) []byte {
@@ -253,7 +253,7 @@ func DecodeEntry(b []byte) (Entry, error) {
 	c := coder{reading: true, b: b}
 	c.present().uvarint(&format)
 	num(c.present(), &e.TimeMs)
-	n := c.present().length(0, maxCommands)
+	n := c.present().length(0, MaxCommands)
 	if c.err == nil && format != entryFormat {
 		return e, fmt.Errorf("%w: entry of format %d", ErrUnsupported, format)
 	}

@@ -34,6 +34,8 @@ type Planner struct {
 	Static map[string]string
 	NewID  func() wire.UUID
 	Seed   uint64 // where the placement of the next topic begins
+
+	partitions int // planned so far
 }
 
 // CreateTopic plans a topic.
@@ -53,6 +55,7 @@ func (p *Planner) CreateTopic(n NewTopic) (*CreateTopic, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.partitions += len(assignments)
 	return &CreateTopic{
 		ID:          p.NewID(),
 		Name:        n.Name,
@@ -67,7 +70,10 @@ func (p *Planner) layers() config.Layers {
 }
 
 func (p *Planner) assign(n NewTopic, layers config.Layers) ([][]int32, error) {
-	if len(n.Assignments) > 0 {
+	if count := len(n.Assignments); count > 0 {
+		if err := p.admit(int64(count)); err != nil {
+			return nil, err
+		}
 		return manual(n)
 	}
 	partitions, factor := n.NumPartitions, int32(n.ReplicationFactor)
@@ -80,13 +86,21 @@ func (p *Planner) assign(n NewTopic, layers config.Layers) ([][]int32, error) {
 	if partitions < 1 {
 		return nil, Refuse(kerr.InvalidPartitions, "Number of partitions was set to an invalid non-positive value.")
 	}
-	if partitions > maxPartitions {
-		return nil, Refuse(kerr.InvalidPartitions, "Number of partitions %d exceeds %d, the most that can be made at a time.", partitions, maxPartitions)
+	if err := p.admit(int64(partitions)); err != nil {
+		return nil, err
 	}
 	if factor < 1 {
 		return nil, Refuse(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0, or -1 to use the default value.")
 	}
 	return p.place(0, int(partitions), int(factor))
+}
+
+// admit refuses partitions beyond what one plan may make: it all goes into one entry of the quorum's log.
+func (p *Planner) admit(count int64) error {
+	if int64(p.partitions)+count > maxPartitions {
+		return Refuse(kerr.PolicyViolation, "%d new partitions after %d others of this request exceed %d, the most that can be made at a time; ask for them in several requests.", count, p.partitions, maxPartitions)
+	}
+	return nil
 }
 
 // brokerInt is the effective value of a broker property that is a number.
@@ -129,14 +143,14 @@ func (p *Planner) CreatePartitions(topic string, count int32, assignments [][]in
 	if t == nil {
 		return nil, Refuse(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition.")
 	}
-	switch grow := count - t.NumPartitions; {
+	switch grow := int64(count) - int64(t.NumPartitions); {
 	case grow == 0:
 		return nil, Refuse(kerr.InvalidPartitions, "Topic already has %d partition(s).", t.NumPartitions)
 	case grow < 0:
 		return nil, Refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", topic, t.NumPartitions, count)
-	case grow > maxPartitions:
-		return nil, Refuse(kerr.InvalidPartitions, "%d new partitions exceed %d, the most that can be made at a time.", grow, maxPartitions)
-	case len(assignments) > 0 && len(assignments) != int(grow):
+	case p.admit(grow) != nil:
+		return nil, p.admit(grow)
+	case len(assignments) > 0 && int64(len(assignments)) != grow:
 		return nil, Refuse(kerr.InvalidReplicaAssignment, "Attempted to add %d additional partition(s), but only %d assignment(s) were specified.", grow, len(assignments))
 	}
 	factor := len(p.Image.Partition(t.ID, 0).Replicas)
@@ -151,6 +165,7 @@ func (p *Planner) CreatePartitions(topic string, count int32, assignments [][]in
 			return nil, err
 		}
 	}
+	p.partitions += len(assignments)
 	return &CreatePartitions{TopicID: t.ID, Existing: t.NumPartitions, Assignments: assignments}, nil
 }
 
