@@ -223,7 +223,7 @@ func (p *Partition) open(row *metadata.Partition) (*log.Log, error) {
 	}
 	tp := log.TopicPartition{Topic: p.topic, Partition: p.index}
 	options := log.Options{
-		FS: m.cfg.FS, Dir: dir, Topic: p.topic, TopicID: p.id, Partition: p.index, Config: logConfig(p.config.Load()), LogDir: d.Dir,
+		FS: m.cfg.FS, Dir: dir, Topic: p.topic, TopicID: p.id, Partition: p.index, Config: p.m.logConfig(p.config.Load()), LogDir: d.Dir,
 		Clean: ok && d.Clean(), PageCacheSurvived: d.PageCacheSurvived(), LogStart: row.LogStart, Logger: m.logger, Metrics: m.cfg.LogMetrics,
 	}
 	if ok {
@@ -296,13 +296,13 @@ func (p *Partition) remove() {
 // maxMs is the longest time that a time.Duration can tell, in ms.
 const maxMs = math.MaxInt64 / int64(time.Millisecond)
 
-// logConfig is what of a topic's configuration concerns its logs.
-func logConfig(c *config.Topic) log.Config {
+// logConfig is what of a topic's configuration, and of the broker's, concerns its logs.
+func (m *Manager) logConfig(c *config.Topic) log.Config {
 	out := log.Config{
 		SegmentBytes: c.SegmentBytes, SegmentMs: min(c.SegmentMs, maxMs), SegmentJitterMs: min(c.SegmentJitterMs, maxMs),
 		IndexIntervalBytes: c.IndexIntervalBytes, SegmentIndexBytes: c.SegmentIndexBytes, MaxMessageBytes: c.MaxMessageBytes,
 		LogAppendTime: c.LogAppendTime, TimestampBeforeMaxMs: c.TimestampBeforeMaxMs, TimestampAfterMaxMs: c.TimestampAfterMaxMs,
-		Compact: c.CleanupCompact, ProducerIDExpirationMs: log.DefaultConfig().ProducerIDExpirationMs,
+		Compact: c.CleanupCompact, ProducerIDExpirationMs: m.cfg.ProducerIDExpiration.Milliseconds(),
 	}
 	codec, err := record.ParseCodec(c.CompressionType)
 	out.Compression, out.KeepCompression = codec, err != nil // "producer" names no codec
@@ -433,7 +433,7 @@ func (p *Partition) configure(img *metadata.Image, topic *metadata.Topic) {
 	}
 	p.config.Store(&c)
 	if l := p.log.Load(); l != nil {
-		l.SetConfig(logConfig(&c))
+		l.SetConfig(p.m.logConfig(&c))
 	}
 }
 

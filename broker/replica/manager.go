@@ -52,6 +52,8 @@ type Config struct {
 	// WaitImage returns an image at index or later that Manager.Apply has been given.
 	WaitImage func(ctx context.Context, index uint64) (*metadata.Image, error)
 
+	ProducerIDExpiration time.Duration // producer.id.expiration.ms; 0: DefaultProducerIDExpiration
+
 	TierMaxLag      time.Duration // varve.tier.max.lag.ms; 0: DefaultTierMaxLag
 	WriteTimeout    time.Duration // varve.log.dir.write.timeout.ms; 0: DefaultWriteTimeout
 	CheckInterval   time.Duration // between looks at retention, age and lag; 0: DefaultCheckInterval
@@ -68,6 +70,8 @@ const (
 	DefaultWriteTimeout  = 30 * time.Second
 	DefaultCheckInterval = 5 * time.Second
 	DefaultUploads       = 4
+
+	DefaultProducerIDExpiration = 24 * time.Hour
 )
 
 // Bounds of the manager's workers.
@@ -128,6 +132,7 @@ func NewManager(cfg Config) (*Manager, error) {
 	if len(cfg.Dirs) == 0 || cfg.FS == nil || cfg.Committer == nil || cfg.WaitImage == nil || cfg.BrokerEpoch == nil {
 		return nil, errors.New("replica manager needs log directories, a file system, a committer, the image and the broker epoch")
 	}
+	orDefault(&cfg.ProducerIDExpiration, DefaultProducerIDExpiration)
 	orDefault(&cfg.TierMaxLag, DefaultTierMaxLag)
 	orDefault(&cfg.WriteTimeout, DefaultWriteTimeout)
 	orDefault(&cfg.CheckInterval, DefaultCheckInterval)

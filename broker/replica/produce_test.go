@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -322,5 +323,36 @@ func TestMinInSyncReplicas(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		p := n.topic("t", map[string]string{"min.insync.replicas": "2"})
 		n.produce(p, batch(0, 1, 10))
+	})
+}
+
+// producer.id.expiration.ms: a producer that was silent for longer may begin at any sequence, and none before.
+func TestProducerIDExpiration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.tune = func(c *replica.Config) { c.ProducerIDExpiration = 10 * time.Minute }
+		n.start()
+		defer func() { n.stop(true) }()
+		p := n.topic("t", nil)
+		at := func(sequence int32) error {
+			b := record.NewBuilder(record.Options{ProducerID: 5, BaseSequence: sequence, Idempotent: true})
+			b.Append(time.Now().UnixMilli(), nil, []byte("v"))
+			records, err := b.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return (<-send(p, records, -1, time.Second)).Err
+		}
+		if err := at(0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(8 * time.Minute)
+		if err := at(7); !errors.Is(err, kerr.OutOfOrderSequenceNumber) {
+			t.Errorf("before its time: %v", err)
+		}
+		time.Sleep(4 * time.Minute)
+		if err := at(7); err != nil {
+			t.Errorf("after its time: %v", err)
+		}
 	})
 }

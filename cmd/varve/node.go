@@ -262,7 +262,8 @@ func (n *node) openReplicas(ctx context.Context) error {
 	cfg := replica.Config{
 		NodeID: n.cfg.NodeID, BrokerEpoch: n.follower.BrokerEpoch, Dirs: n.dirs, FS: n.fs, Static: n.static, LogMetrics: n.logMetrics,
 		Committer: n.follower, WaitImage: n.follower.WaitImage,
-		TierMaxLag: n.cfg.Tier.MaxLag, WriteTimeout: n.cfg.Log.WriteTimeout, Uploads: n.cfg.Tier.UploadConcurrency,
+		ProducerIDExpiration: n.cfg.Log.ProducerIDExpiration,
+		TierMaxLag:           n.cfg.Tier.MaxLag, WriteTimeout: n.cfg.Log.WriteTimeout, Uploads: n.cfg.Tier.UploadConcurrency,
 		// One loop looks for both kinds of work.
 		CheckInterval: min(n.cfg.Tier.Interval, n.cfg.Log.RetentionCheckInterval),
 		Logger:        n.logger, Registerer: n.registry,

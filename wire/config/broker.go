@@ -56,14 +56,12 @@ type Fetch struct {
 	MaxBytes             int
 	MaxSessions          int
 	MaxRequestPartitions int
-	RemoteMaxWait        time.Duration
 	ListOffsetsTimeout   time.Duration
 }
 
 // Log is the upkeep of local logs.
 type Log struct {
 	RetentionCheckInterval time.Duration
-	CheckpointInterval     time.Duration
 	ProducerIDExpiration   time.Duration
 	ReserveBytes           int64
 	WriteTimeout           time.Duration
@@ -75,7 +73,6 @@ type Session struct {
 	Heartbeat              time.Duration
 	Timeout                time.Duration
 	RequestTimeout         time.Duration
-	ControllerHeartbeat    time.Duration
 	ControllerWriteTimeout time.Duration
 }
 
@@ -198,7 +195,6 @@ func (r *reader) fetch() Fetch {
 		MaxBytes:             r.int("fetch.max.bytes"),
 		MaxSessions:          r.int("max.incremental.fetch.session.cache.slots"),
 		MaxRequestPartitions: r.int("max.request.partition.size.limit"),
-		RemoteMaxWait:        r.ms("remote.fetch.max.wait.ms"),
 		ListOffsetsTimeout:   r.ms("remote.list.offsets.request.timeout.ms"),
 	}
 }
@@ -206,7 +202,6 @@ func (r *reader) fetch() Fetch {
 func (r *reader) log() Log {
 	return Log{
 		RetentionCheckInterval: r.ms("log.retention.check.interval.ms"),
-		CheckpointInterval:     r.ms("log.flush.offset.checkpoint.interval.ms"),
 		ProducerIDExpiration:   r.ms("producer.id.expiration.ms"),
 		ReserveBytes:           r.long("varve.log.dir.reserve.bytes"),
 		WriteTimeout:           r.ms("varve.log.dir.write.timeout.ms"),
@@ -218,7 +213,6 @@ func (r *reader) session() Session {
 		Heartbeat:              r.ms("broker.heartbeat.interval.ms"),
 		Timeout:                r.ms("broker.session.timeout.ms"),
 		RequestTimeout:         r.ms("request.timeout.ms"),
-		ControllerHeartbeat:    r.ms("varve.controller.heartbeat.ms"),
 		ControllerWriteTimeout: r.ms("varve.controller.write.timeout.ms"),
 	}
 	if s.Heartbeat <= 0 || s.Timeout < 2*s.Heartbeat {

@@ -5,7 +5,7 @@
 // letter for letter (those of 4.4), so that a server.properties, a topic's
 // configuration in Terraform or what Connect and Streams set when they create
 // topics mean here what they mean there. A property that only Varve has begins
-// with "varve.". Properties of Kafka that have no effect here are known and
+// with "varve."; DIVERGENCE.md tells where a default differs. Properties of Kafka that have no effect here are known and
 // accepted all the same, and say so (Property.Ignored).
 //
 // The properties stand in three embedded files (topic.txt, broker.txt,

@@ -37,13 +37,12 @@ type Topic struct {
 	LocalRetentionMs    int64 // -2 resolved to RetentionMs
 	LocalRetentionBytes int64
 
-	MaxMessageBytes             int
-	MaxDecompressedMessageBytes int
-	MinInsyncReplicas           int
-	CompressionType             string // "producer", "uncompressed" or a codec
-	LogAppendTime               bool
-	TimestampBeforeMaxMs        int64
-	TimestampAfterMaxMs         int64
+	MaxMessageBytes      int
+	MinInsyncReplicas    int
+	CompressionType      string // "producer", "uncompressed" or a codec
+	LogAppendTime        bool
+	TimestampBeforeMaxMs int64
+	TimestampAfterMaxMs  int64
 
 	RemoteStorageEnable   bool
 	RemoteCopyDisable     bool
@@ -51,13 +50,7 @@ type Topic struct {
 	RemoteCopyLagMs       int64 // -1: local retention
 	RemoteCopyLagBytes    int64
 
-	FlushMessages     int64
-	FlushMs           int64
-	FileDeleteDelayMs int64
-
 	Durability string // Replicated or Fsync
-
-	UncleanLeaderElection bool
 }
 
 // ForTopic returns the typed values of a topic. A compacted topic is never
@@ -67,34 +60,29 @@ func ForTopic(layers Layers) (Topic, error) {
 	r := newReader(TopicScope, layers)
 	cleanup := r.list("cleanup.policy")
 	t := Topic{
-		SegmentBytes:                r.long("segment.bytes"),
-		SegmentMs:                   r.long("segment.ms"),
-		SegmentJitterMs:             r.long("segment.jitter.ms"),
-		SegmentIndexBytes:           r.int("segment.index.bytes"),
-		IndexIntervalBytes:          r.int("index.interval.bytes"),
-		CleanupDelete:               slices.Contains(cleanup, "delete"),
-		CleanupCompact:              slices.Contains(cleanup, "compact"),
-		RetentionMs:                 r.long("retention.ms"),
-		RetentionBytes:              r.long("retention.bytes"),
-		LocalRetentionMs:            r.long("local.retention.ms"),
-		LocalRetentionBytes:         r.long("local.retention.bytes"),
-		MaxMessageBytes:             r.int("max.message.bytes"),
-		MaxDecompressedMessageBytes: r.int("max.decompressed.message.bytes"),
-		MinInsyncReplicas:           r.int("min.insync.replicas"),
-		CompressionType:             r.str("compression.type"),
-		LogAppendTime:               r.str("message.timestamp.type") == "LogAppendTime",
-		TimestampBeforeMaxMs:        r.long("message.timestamp.before.max.ms"),
-		TimestampAfterMaxMs:         r.long("message.timestamp.after.max.ms"),
-		RemoteStorageEnable:         r.bool("remote.storage.enable"),
-		RemoteCopyDisable:           r.bool("remote.log.copy.disable"),
-		RemoteDeleteOnDisable:       r.bool("remote.log.delete.on.disable"),
-		RemoteCopyLagMs:             r.long("remote.copy.lag.ms"),
-		RemoteCopyLagBytes:          r.long("remote.copy.lag.bytes"),
-		FlushMessages:               r.long("flush.messages"),
-		FlushMs:                     r.long("flush.ms"),
-		FileDeleteDelayMs:           r.long("file.delete.delay.ms"),
-		Durability:                  r.str("varve.durability"),
-		UncleanLeaderElection:       r.bool("unclean.leader.election.enable"),
+		SegmentBytes:          r.long("segment.bytes"),
+		SegmentMs:             r.long("segment.ms"),
+		SegmentJitterMs:       r.long("segment.jitter.ms"),
+		SegmentIndexBytes:     r.int("segment.index.bytes"),
+		IndexIntervalBytes:    r.int("index.interval.bytes"),
+		CleanupDelete:         slices.Contains(cleanup, "delete"),
+		CleanupCompact:        slices.Contains(cleanup, "compact"),
+		RetentionMs:           r.long("retention.ms"),
+		RetentionBytes:        r.long("retention.bytes"),
+		LocalRetentionMs:      r.long("local.retention.ms"),
+		LocalRetentionBytes:   r.long("local.retention.bytes"),
+		MaxMessageBytes:       r.int("max.message.bytes"),
+		MinInsyncReplicas:     r.int("min.insync.replicas"),
+		CompressionType:       r.str("compression.type"),
+		LogAppendTime:         r.str("message.timestamp.type") == "LogAppendTime",
+		TimestampBeforeMaxMs:  r.long("message.timestamp.before.max.ms"),
+		TimestampAfterMaxMs:   r.long("message.timestamp.after.max.ms"),
+		RemoteStorageEnable:   r.bool("remote.storage.enable"),
+		RemoteCopyDisable:     r.bool("remote.log.copy.disable"),
+		RemoteDeleteOnDisable: r.bool("remote.log.delete.on.disable"),
+		RemoteCopyLagMs:       r.long("remote.copy.lag.ms"),
+		RemoteCopyLagBytes:    r.long("remote.copy.lag.bytes"),
+		Durability:            r.str("varve.durability"),
 	}
 	if n := r.long("internal.segment.bytes"); n > 0 {
 		t.SegmentBytes = n

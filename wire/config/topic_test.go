@@ -13,9 +13,9 @@ func TestForTopicDefaults(t *testing.T) {
 	want := Topic{
 		SegmentBytes: 1 << 30, SegmentMs: 604800000, SegmentIndexBytes: 10 << 20, IndexIntervalBytes: 4096,
 		CleanupDelete: true, RetentionMs: 604800000, RetentionBytes: -1, LocalRetentionMs: 604800000, LocalRetentionBytes: -1,
-		MaxMessageBytes: 1048588, MaxDecompressedMessageBytes: 2147483639, MinInsyncReplicas: 1, CompressionType: "producer",
+		MaxMessageBytes: 1048588, MinInsyncReplicas: 1, CompressionType: "producer",
 		TimestampBeforeMaxMs: 1<<63 - 1, TimestampAfterMaxMs: 3600000, RemoteCopyLagBytes: -1,
-		FlushMessages: 1<<63 - 1, FlushMs: 1<<63 - 1, FileDeleteDelayMs: 60000, Durability: Fsync,
+		Durability: Fsync,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
