@@ -160,8 +160,17 @@ func (ch *chunk) unpin() {
 	}
 }
 
-// ReadAt reads from the chunk's file; off counts from the chunk's beginning.
-func (ch *chunk) ReadAt(p []byte, off int64) (int, error) { return ch.file.ReadAt(p, off) }
+// ReadAt reads from the chunk's file; off counts from the chunk's beginning. A chunk that cannot be read is not
+// served again before it was verified anew.
+func (ch *chunk) ReadAt(p []byte, off int64) (int, error) {
+	n, err := ch.file.ReadAt(p, off)
+	if n < len(p) && off+int64(len(p)) <= ch.size {
+		ch.cache.mu.Lock()
+		ch.checked = time.Time{}
+		ch.cache.mu.Unlock()
+	}
+	return n, err
+}
 
 // wake tells those who wait for room to look again.
 func (c *cache) wake() {

@@ -337,6 +337,43 @@ func TestSpoiledCacheFile(t *testing.T) {
 	})
 }
 
+// TestCutCacheFile: a reader that meets the end of a cache file too early is the last one to do so.
+func TestCutCacheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		w := r.fill("orders", 1, 500, 3<<20)
+		req := ReadRequest{TopicID: w.id, MaxBytes: 1 << 20, EndOffset: w.end(), MinOneBatch: true}
+		wire.ReleaseRanges(r.get(context.Background(), req).Ranges)
+		files, _ := r.fs.List(r.cache.dir)
+		for _, file := range files {
+			f, err := r.fs.OpenReadWrite(r.cache.dir + "/" + file)
+			if err == nil {
+				err = f.Truncate(5)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+		}
+		failed := false
+		res := r.get(context.Background(), req)
+		for _, rg := range res.Ranges {
+			n, _ := rg.ReaderAt.ReadAt(make([]byte, rg.Size), rg.Off)
+			failed = failed || int64(n) < rg.Size
+		}
+		wire.ReleaseRanges(res.Ranges)
+		if !failed {
+			t.Fatal("all could be read")
+		}
+		if res = r.get(context.Background(), req); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		checkWhole(t, bytesOfRanges(t, res.Ranges), 0, res.NextOffset)
+		r.balanced()
+		_ = r.stop()
+	})
+}
+
 // TestShutdown: whatever hangs, Run returns soon, and readers are answered.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

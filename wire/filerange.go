@@ -9,7 +9,7 @@ import "io"
 // range never change while it is held, nor after it was sent: the kernel may
 // still hold the page.
 type FileRange struct {
-	ReaderAt io.ReaderAt // always set; reads the same bytes as FD
+	ReaderAt io.ReaderAt // always set; reads the same bytes as FD, and learns where FD has not all of them
 	FD       int         // descriptor for sendfile, -1: none
 	Off      int64       // first byte
 	Size     int64       // bytes; 0 is an empty range

@@ -96,6 +96,9 @@ func (w *sliceWriter) sendfile(c *Conn, r *FileRange) error {
 		off += int64(n)
 		left -= int64(n)
 		if err := w.progress(c, int64(n), err); err != nil {
+			if err == errCut || err == unix.EIO {
+				_, _ = r.ReaderAt.ReadAt(make([]byte, 1), off)
+			}
 			return err
 		}
 	}

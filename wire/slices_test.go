@@ -67,6 +67,7 @@ func sixteen(n int64) (s [][]int64) {
 // sliceHandler answers each Fetch with ranges of the shape, taken from data at
 // random offsets, and remembers what the client must get.
 type sliceHandler struct {
+	informed *informed // what the ranges are read through, nil: f
 	shape    [][]int64
 	f        *os.File
 	data     []byte
@@ -86,7 +87,7 @@ func (h *sliceHandler) response(seed uint64) (*FetchResponse, [][]byte) {
 		for _, n := range sizes {
 			off := rng.Int64N(int64(len(h.data)) - n)
 			h.taken.Add(1)
-			p.Records = append(p.Records, FileRange{ReaderAt: h.f, FD: h.fd, Off: off, Size: n, Recent: h.recent,
+			p.Records = append(p.Records, FileRange{ReaderAt: h.reader(), FD: h.fd, Off: off, Size: n, Recent: h.recent,
 				Release: func() { h.released.Add(1) }})
 			b = append(b, h.data[off:off+n]...)
 		}
@@ -196,7 +197,26 @@ func TestReadNow(t *testing.T) {
 	}
 }
 
-// A file that ends before its range breaks the frame, so the connection ends; what was taken is released.
+// informed counts what is read through it.
+type informed struct {
+	*os.File
+	reads atomic.Int64
+}
+
+func (f *informed) ReadAt(p []byte, off int64) (int, error) {
+	f.reads.Add(1)
+	return f.File.ReadAt(p, off)
+}
+
+func (h *sliceHandler) reader() io.ReaderAt {
+	if h.informed != nil {
+		return h.informed
+	}
+	return h.f
+}
+
+// A file that ends before its range breaks the frame, so the connection ends; what was taken is released, and its reader
+// learns of it.
 func TestCutSlice(t *testing.T) {
 	for _, fd := range []bool{true, false} {
 		f, data := segment(t, 1<<20)
@@ -205,6 +225,7 @@ func TestCutSlice(t *testing.T) {
 			h.fd = int(f.Fd())
 		}
 		os.Truncate(f.Name(), 1000)
+		h.informed = &informed{File: f}
 		c := dial(t, start(t, ServerConfig{Handler: h}))
 		c.Write(fetchFrame(1))
 		if _, err := io.Copy(io.Discard, c); err != nil {
@@ -214,6 +235,9 @@ func TestCutSlice(t *testing.T) {
 			if time.Since(begin) > 5*time.Second {
 				t.Fatalf("released %d times", h.released.Load())
 			}
+		}
+		if h.informed.reads.Load() == 0 {
+			t.Errorf("descriptor %v: the reader has not been asked", fd)
 		}
 	}
 }
