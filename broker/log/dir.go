@@ -197,7 +197,7 @@ func newDir(o DirOptions, meta MetaProperties) *Dir {
 	if d.metrics == nil {
 		d.metrics = NewMetrics(nil)
 	}
-	d.space = space{fs: o.FS, path: o.Path, reserve: o.Reserve}
+	d.space = space{fs: o.FS, path: o.Path, reserve: o.Reserve, logger: d.logger}
 	d.points = checkpoints{map[TopicPartition]int64{}, map[TopicPartition]int64{}, map[TopicPartition]int64{}}
 	return d
 }
@@ -264,7 +264,11 @@ func readPartitionMetadata(fsys vfs.FS, dir string) (wire.UUID, error) {
 	if err != nil {
 		return wire.UUID{}, err
 	}
-	return decodePartitionMetadata(data)
+	id, err := decodePartitionMetadata(data)
+	if err != nil {
+		err = fmt.Errorf("%w; if %s is this cluster's, remove the file: it is written anew", err, dir)
+	}
+	return id, err
 }
 
 // Fail gives the directory up: nothing that it was asked to make durable can be believed any more. Only the

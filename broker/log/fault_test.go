@@ -3,6 +3,8 @@ package log
 import (
 	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -100,7 +102,9 @@ func TestFailedSyncIsFinal(t *testing.T) {
 func TestDiskFullHeals(t *testing.T) {
 	mem := vfs.NewMem()
 	mem.SetCapacity(1 << 20)
-	dir, err := OpenDir(DirOptions{FS: mem, Path: "data", ClusterID: "c", NodeID: 1, Format: true, Reserve: 100 << 10})
+	var said bytes.Buffer
+	dir, err := OpenDir(DirOptions{FS: mem, Path: "data", ClusterID: "c", NodeID: 1, Format: true, Reserve: 100 << 10,
+		Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +140,9 @@ func TestDiskFullHeals(t *testing.T) {
 	time.Sleep(2 * spacePause)
 	if a := try(t, l, plain(t, now(), 1)); a.Err != nil {
 		t.Errorf("after room was made: %v", a.Err)
+	}
+	if strings.Count(said.String(), "log directory is full") != 1 || strings.Count(said.String(), "has room again") != 1 {
+		t.Errorf("logged: %s", said.String())
 	}
 }
 

@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -25,9 +26,11 @@ type space struct {
 	fs      vfs.FS
 	path    string
 	reserve int64 // 0: by the size of the file system
+	logger  *slog.Logger
 
 	granted atomic.Int64 // bytes that may be written before asking again
 	retry   atomic.Int64 // unix nanoseconds before which a full directory is not asked again
+	full    atomic.Bool  // so that only changes are logged
 }
 
 // admit takes n bytes off the grant. The error wraps ErrNoSpace, or is that of the file system.
@@ -46,11 +49,24 @@ func (s *space) admit(n int64) error {
 	room := u.Free - s.keep(u.Total)
 	if room < n {
 		s.retry.Store(now + int64(spacePause))
+		s.say(true, u)
 		return fmt.Errorf("%w: %s has %d bytes free and keeps %d", ErrNoSpace, s.path, u.Free, s.keep(u.Total))
 	}
 	s.retry.Store(0)
+	s.say(false, u)
 	s.granted.Store(min(room, spaceGrant) - n)
 	return nil
+}
+
+// say logs that the directory has become full, or has room again.
+func (s *space) say(full bool, u vfs.Usage) {
+	switch changed := s.full.CompareAndSwap(!full, full); {
+	case changed && full:
+		s.logger.Warn("log directory is full: writes are refused, reads go on; they are admitted again once there is room: free or add space, delete topics or shorten their retention",
+			"path", s.path, "free", u.Free, "kept", s.keep(u.Total))
+	case changed:
+		s.logger.Info("log directory has room again", "path", s.path, "free", u.Free)
+	}
 }
 
 func (s *space) keep(total int64) int64 {

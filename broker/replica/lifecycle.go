@@ -191,8 +191,10 @@ func (p *Partition) restart(l *log.Log, at int64, epochs []record.EpochStart, pr
 // kept from being noted is made up for: nothing lies before the first local segment of a partition that has nothing in the store.
 func (p *Partition) followStart(l *log.Log, row *metadata.Partition) {
 	start := row.LogStart
-	if row.RemoteEnd == metadata.RemoteNone {
-		start = max(start, l.LocalStart())
+	if local := l.LocalStart(); row.RemoteEnd == metadata.RemoteNone && local > max(start, l.LogStart()) {
+		p.m.logger.Warn("there is nothing before the first local segment: the log start advances", "topic", p.topic, "partition", p.index,
+			"from", max(start, l.LogStart()), "to", local)
+		start = local
 	}
 	if start <= l.LogStart() {
 		return
