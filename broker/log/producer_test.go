@@ -186,3 +186,21 @@ func TestProducersExpire(t *testing.T) {
 		t.Error(a.Err)
 	}
 }
+
+// TestTrimKeepsTheNewest: the producer that is one too many is not the one that goes, least of all with its transaction open.
+func TestTrimKeepsTheNewest(t *testing.T) {
+	s := newProducers()
+	for id := range int64(maxProducers) {
+		p := newProducer()
+		p.lastTimestamp = id
+		s.byID[id] = &p
+	}
+	const id = maxProducers
+	b := batchOf(t, record.Options{ProducerID: id, Transactional: true}, now(), 1)
+	if _, err := s.apply(b, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p := s.byID[id]; p == nil || p.txnFirst != 0 || len(s.open) != 1 || len(s.byID) > maxProducers {
+		t.Errorf("%+v, %d open, %d in all", p, len(s.open), len(s.byID))
+	}
+}

@@ -89,9 +89,10 @@ func (s *producers) apply(h record.Batch, whole func() (record.Batch, error)) (*
 		p = &fresh
 	}
 	if !h.IsControl() {
+		began := p.data(h)
 		s.byID[id] = p
 		s.trim()
-		if p.data(h) {
+		if began {
 			s.begin(txn{producerID: id, first: h.BaseOffset()})
 		}
 		return nil, nil
