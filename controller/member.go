@@ -67,16 +67,19 @@ func openMember(dir string, want member) (member, error) {
 	case want.clusterID != "" && m.clusterID != want.clusterID:
 		return member{}, fmt.Errorf("%w: %s belongs to cluster %s, but this node is to be of cluster %s: bring back the directories that belong together", ErrForeign, dir, m.clusterID, want.clusterID)
 	case m.formed && errors.Is(err, fs.ErrNotExist):
-		return member{}, fmt.Errorf("%w: %s names a member of cluster %s, but %s is missing: restore it, or see \"varve recover\"; in a quorum of several, \"varve cluster controllers replace\"",
-			ErrWiped, filepath.Join(dir, memberFile), m.clusterID, raftFile)
+		return member{}, fmt.Errorf("%w: %s names a member of cluster %s, but %s is missing: %s",
+			ErrWiped, filepath.Join(dir, memberFile), m.clusterID, raftFile, wayBack)
 	}
 	return m, nil
 }
 
+// wayBack is what to do about a member's lost files.
+const wayBack = "restore it from a copy (\"varve recover\", which rebuilds from the bucket, and \"varve cluster controllers replace\" come with later releases)"
+
 func foundMember(dir string, want member) (member, error) {
 	if want.formed {
-		return member{}, fmt.Errorf("%w: %s is empty, but the log directories of node %d belong to cluster %s: restore it, or see \"varve recover\"; in a quorum of several, \"varve cluster controllers replace\"",
-			ErrWiped, dir, want.nodeID, want.clusterID)
+		return member{}, fmt.Errorf("%w: %s is empty, but the log directories of node %d belong to cluster %s: %s",
+			ErrWiped, dir, want.nodeID, want.clusterID, wayBack)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return member{}, err

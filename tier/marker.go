@@ -72,7 +72,8 @@ func (m *Manager) checkMarker(ctx context.Context) error {
 	}
 	if found.ClusterID != m.cfg.ClusterID {
 		return fmt.Errorf("%w: the object store's prefix holds cluster %s, this is cluster %s: "+
-			"give this cluster a prefix of its own in varve.store.url, or rebuild that cluster from the bucket with `varve recover`",
+			"give this cluster a prefix of its own in varve.store.url, or start that one with its own log.dirs "+
+			"(rebuilding it from the bucket, `varve recover`, comes with a later release)",
 			ErrForeignPrefix, found.ClusterID, m.cfg.ClusterID)
 	}
 	if found.Version > version {
