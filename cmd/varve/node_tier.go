@@ -76,7 +76,7 @@ func (n *node) followerConfig() broker.FollowerConfig {
 	cfg := broker.FollowerConfig{
 		NodeID: n.cfg.NodeID, ClusterID: n.clusterID, Rack: n.cfg.Rack, Listeners: n.advertised(), PreviousEpoch: n.previousEpoch(),
 		Controllers:       func() []string { return n.controllers },
-		HeartbeatInterval: n.cfg.Session.Heartbeat, Logger: n.logger, Registerer: n.registry,
+		HeartbeatInterval: n.cfg.Session.Heartbeat, RequestTimeout: n.cfg.Session.RequestTimeout, Logger: n.logger, Registerer: n.registry,
 	}
 	for _, d := range n.dirs {
 		cfg.Dirs = append(cfg.Dirs, d.ID())

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/varve-io/varve/broker/log"
+	"github.com/varve-io/varve/broker/log/vfs"
 	"github.com/varve-io/varve/wire/config"
 )
 
@@ -103,5 +107,23 @@ func TestEnvNames(t *testing.T) {
 			t.Errorf("%s of %s is the client's", name, p.Name)
 		}
 		seen[name] = p.Name
+	}
+}
+
+// TestFollowerObeysProperties: how a broker deals with its controller can be set.
+func TestFollowerObeysProperties(t *testing.T) {
+	static := map[string]string{"node.id": "1", "log.dirs": "/d", "request.timeout.ms": "1234", "broker.heartbeat.interval.ms": "567"}
+	cfg, err := config.ForBroker(static)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(cfg, static, slog.New(slog.DiscardHandler))
+	dir, err := log.OpenDir(log.DirOptions{FS: vfs.NewMem(), Path: "/d", ClusterID: "c", NodeID: 1, Format: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.dirs = []*log.Dir{dir}
+	if got := n.followerConfig(); got.RequestTimeout != 1234*time.Millisecond || got.HeartbeatInterval != 567*time.Millisecond {
+		t.Errorf("request timeout %v, heartbeats %v", got.RequestTimeout, got.HeartbeatInterval)
 	}
 }
