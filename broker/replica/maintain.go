@@ -139,8 +139,10 @@ func (p *Partition) retain(ctx context.Context, l *log.Log, row *metadata.Partit
 	if !row.RemoteEnd.Known() {
 		return nil
 	}
-	if p.disabled(row) {
-		return p.advanceLogStart(ctx, l, l.LocalStart())
+	if p.disabled(row) { // and then retention goes on, over what is local
+		if err := p.advanceLogStart(ctx, l, l.LocalStart()); err != nil {
+			return err
+		}
 	}
 	if p.tiered(row) && row.LogStart < l.LogStart() { // it was a local topic's own affair until now
 		if err := p.advanceLogStart(ctx, l, l.LogStart()); err != nil {

@@ -306,6 +306,10 @@ func TestDisabledTierKeepsWhatIsLocal(t *testing.T) {
 		n.configure("t", tiered("remote.storage.enable", "false", "remote.log.delete.on.disable", "true", "local.retention.bytes", "1"))
 		time.Sleep(10 * time.Minute)
 		n.consume(p, 0, 500)
+		// Total retention holds as before.
+		n.configure("t", tiered("remote.storage.enable", "false", "remote.log.delete.on.disable", "true", "retention.bytes", "150000"))
+		n.eventually("retention", time.Minute, func() bool { return p.LogStart() > 100 && p.LocalStart() == p.LogStart() })
+		n.consume(p, p.LogStart(), 500)
 	})
 }
 
