@@ -173,6 +173,13 @@ func (n *node) restart(clean bool) {
 	n.start()
 }
 
+// refuseWith makes the controller answer every command with what f returns, nil: none.
+func (n *node) refuseWith(f func(metadata.Command) error) {
+	n.turn <- struct{}{}
+	defer func() { <-n.turn }()
+	n.refuse = f
+}
+
 // Submit is the controller: it applies commands and has the broker follow.
 func (n *node) Submit(ctx context.Context, cmds ...metadata.Command) ([]metadata.Result, uint64, error) {
 	n.turn <- struct{}{}

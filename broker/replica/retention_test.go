@@ -189,7 +189,7 @@ func TestNoDeletionWithoutTheController(t *testing.T) {
 		n.fill(p, 0, 300)
 		n.eventually("offloaded", 10*time.Second, func() bool { return p.LocalStart() > 150 })
 		objects := n.objects()
-		n.refuse = func(metadata.Command) error { return errors.New("partitioned") }
+		n.refuseWith(func(metadata.Command) error { return errors.New("partitioned") })
 		time.Sleep(10 * time.Minute)
 		if p.LogStart() != 0 || n.objects() != objects {
 			t.Errorf("log start %d, %d objects of %d", p.LogStart(), n.objects(), objects)
@@ -198,7 +198,7 @@ func TestNoDeletionWithoutTheController(t *testing.T) {
 			t.Error("DeleteRecords succeeded")
 		}
 		n.consume(p, 0, 300)
-		n.refuse = nil
+		n.refuseWith(nil)
 		n.eventually("it goes on", time.Minute, func() bool { return p.LogStart() == 300 })
 	})
 }
