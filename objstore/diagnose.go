@@ -26,7 +26,7 @@ var diagnoses = []struct {
 	{ErrNoBucket, "the bucket does not exist",
 		"create the bucket, or correct the bucket name in varve.store.url; Varve does not create buckets"},
 	{ErrDenied, "the credentials are valid but not allowed to do this",
-		"grant s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on the prefix and s3:ListBucket on the bucket"},
+		"grant s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on the prefix and s3:ListBucket on the bucket; of a file:// store, let the user that Varve runs as write to the directory"},
 	{ErrThrottled, "the object store asks to slow down",
 		"nothing, requests are spaced out and tried again; if it lasts, ask for a higher request rate on this prefix"},
 	{ErrChecksum, "bytes changed between this host and the object store",

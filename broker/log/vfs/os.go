@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -94,7 +95,35 @@ func openOS(name string, flag int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := spared(f); err != nil {
+		if flag&os.O_EXCL != 0 {
+			err = errors.Join(err, os.Remove(name))
+		}
+		return nil, errors.Join(err, f.Close())
+	}
 	return &osFile{File: f, fd: int(f.Fd())}, nil
+}
+
+// maxSpared and its share of the limit bound the descriptors that files leave to connections: a process that has none
+// left cannot even be told to give some back.
+const (
+	maxSpared   = 512
+	sparedShare = 8
+)
+
+// spared refuses a file that took one of the last descriptors. The kernel gives the lowest free number, so the number tells.
+func spared(f *os.File) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return nil // then it is for the kernel alone to refuse
+	}
+	allowed := uint64(limit.Cur)
+	spare := min(allowed/sparedShare, maxSpared)
+	if uint64(f.Fd()) < allowed-spare {
+		return nil
+	}
+	return &fs.PathError{Op: "open", Path: f.Name(), Err: fmt.Errorf("%w: the process may have %d, of which %d are kept for connections; "+
+		"raise the limit (LimitNOFILE, ulimit -n), or delete topics", syscall.EMFILE, allowed, spare)}
 }
 
 func (f *osFile) Fd() int { return f.fd }

@@ -3,13 +3,18 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Every implementation passes the same suite.
@@ -384,4 +389,40 @@ func readFile(t *testing.T, fsys FS, name string) string {
 	data, err := ReadFile(fsys, name)
 	noErr(t, err)
 	return string(data)
+}
+
+// Files leave descriptors to connections, and say how to get more; a file that was made for nothing is gone.
+func TestDescriptorsAreSpared(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	few := old
+	few.Cur = 256
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &old)
+	dir := t.TempDir()
+	var err error
+	n := 0
+	for ; err == nil && n < 256; n++ {
+		var f File
+		if f, err = OS().Create(fmt.Sprintf("%s/%d", dir, n)); err == nil {
+			defer f.Close()
+		}
+	}
+	if !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "ulimit -n") {
+		t.Fatalf("after %d files: %v", n, err)
+	}
+	if names, err := OS().List(dir); err != nil || len(names) != n-1 {
+		t.Errorf("%d files are left of %d, %v", len(names), n-1, err)
+	}
+	for range 256/sparedShare - 2 {
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+	}
 }
