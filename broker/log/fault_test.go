@@ -167,8 +167,8 @@ func TestRollThatFails(t *testing.T) {
 	mustAppend(t, l, 0, plain(t, now(), 4))
 	rules.Add(vfs.Rule{Kinds: []vfs.OpKind{vfs.OpCreate}, Glob: "*.log", Times: 1, Outcome: vfs.Outcome{Err: syscall.EIO}})
 	a := &Append{Batch: plain(t, now(), 4)}
-	if err := l.AppendAsLeader([]*Append{a}, 0); err == nil || a.Err == nil {
-		t.Error("appended without a segment")
+	if err := l.AppendAsLeader([]*Append{a}, 0); !errors.Is(err, kerr.KafkaStorageError) || !errors.Is(a.Err, kerr.KafkaStorageError) {
+		t.Errorf("appended without a segment: %v, %v", err, a.Err)
 	}
 	if dir.Err() != nil {
 		t.Error(dir.Err())

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/varve-io/varve/broker/log/vfs"
 )
 
@@ -49,7 +51,7 @@ func (l *Log) roll() error {
 			l.disk.space.exhausted()
 			err = fmt.Errorf("%w: %w", ErrNoSpace, err)
 		}
-		return fmt.Errorf("roll %s: %w", l.tp, err)
+		return fmt.Errorf("roll %s: %w: %w", l.tp, err, kerr.KafkaStorageError)
 	}
 	l.metrics.rolls.Inc()
 	return nil
