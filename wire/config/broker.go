@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -449,7 +450,7 @@ func (r *reader) topicDefaults(static map[string]string) {
 	layers := Layers{Static: static}
 	t, err := ForTopic(layers)
 	if err != nil {
-		r.fail(err)
+		r.fail(inFile(err, static))
 		return
 	}
 	if on := r.bool("varve.log.remote.storage.enable"); on && r.str("varve.store.url") == "" {
@@ -464,4 +465,22 @@ func (r *reader) topicDefaults(static map[string]string) {
 	if err := checkCompaction(layers); err != nil {
 		r.fail(err)
 	}
+}
+
+// inFile names the property as it stands in the file, where a topic's has another name.
+func inFile(err error, static map[string]string) error {
+	var wrong *ValueError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	property, ok := Lookup(TopicScope, wrong.Name)
+	if !ok {
+		return err
+	}
+	for _, name := range property.Synonyms {
+		if value, set := static[name]; set {
+			return &ValueError{Name: name, Value: value, Reason: wrong.Reason}
+		}
+	}
+	return err
 }

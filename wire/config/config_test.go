@@ -206,3 +206,12 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("Check of an unknown topic property: %v", err)
 	}
 }
+
+// What is wrong of a topic's default is told by the name that the file has for it.
+func TestTopicDefaultsByTheirNameInTheFile(t *testing.T) {
+	_, err := ForBroker(map[string]string{"node.id": "1", "log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "log.segment.bytes": "1"})
+	var wrong *ValueError
+	if !errors.As(err, &wrong) || wrong.Name != "log.segment.bytes" || wrong.Value != "1" {
+		t.Errorf("%v", err)
+	}
+}
