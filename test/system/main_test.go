@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -148,7 +149,10 @@ func get(t *testing.T, b *node.Broker, path string) (int, string) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	body := make([]byte, 64<<10)
-	n, _ := response.Body.Read(body)
-	return response.StatusCode, string(body[:n])
+	const most = 1 << 20
+	body, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
 }
