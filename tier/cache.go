@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/varve-io/varve/broker/log/vfs"
@@ -22,22 +24,29 @@ type chunkKey struct {
 	number int64
 }
 
-// chunk is a file of the cache. Its bytes were verified before it entered and are never written again:
-// a response may still be on its way to a socket when the chunk is evicted, and the open
-// file then keeps them.
+// chunk is an entry of the cache. It begins in the memory of its download and is served from there; it is written
+// to a file when it has stayed for a while or the memory is wanted, see settle.go. Its bytes were verified before
+// it entered and never change: a response may still be on its way to a socket when the chunk is evicted,
+// and the open file then keeps them.
 type chunk struct {
 	cache *cache
 	key   chunkKey
 	pos   int64 // in the object's data
 	size  int64
-	file  vfs.File
 
 	// Guarded by cache.mu.
-	pins    int
-	place   *list.Element // in cache.read or cache.ahead; nil once evicted
-	isAhead bool          // nobody has read it yet
-	used    time.Time
-	checked time.Time // when its bytes were last compared with their checksums
+	memory   *loan         // nil once they are in the file
+	file     vfs.File      // nil until then
+	resting  *list.Element // in cache.memory; nil once settled
+	since    time.Time     // when it entered
+	settling bool          // its file is being written
+	spent    bool          // a scan has read it to its end, and nobody comes behind
+	shared   bool          // somebody else than a scan has read it
+	pins     int
+	place    *list.Element // in cache.read or cache.ahead; nil once evicted
+	isAhead  bool          // nobody has read it yet
+	used     time.Time
+	checked  time.Time // when its bytes were last compared with their checksums
 }
 
 // cache keeps chunks in files of one directory within a budget of bytes and files. Room is reserved before
@@ -56,8 +65,11 @@ type cache struct {
 	chunks map[chunkKey]*chunk
 	read   *list.List // of *chunk, most recently used first
 	ahead  *list.List
+	memory *list.List    // of *chunk: those in memory, in the order they came
 	freed  chan struct{} // closed and replaced whenever room may have come
 	serial int64         // makes file names unique
+
+	bypassed atomic.Int64 // chunks that came and went without a file
 }
 
 const (
@@ -77,7 +89,7 @@ const chunkSuffix = ".chunk"
 func openCache(fsys vfs.FS, dir string, limit int64) (*cache, error) {
 	c := &cache{
 		fs: fsys, dir: dir, limit: limit, maxFiles: maxCacheFile,
-		chunks: make(map[chunkKey]*chunk), read: list.New(), ahead: list.New(), freed: make(chan struct{}),
+		chunks: make(map[chunkKey]*chunk), read: list.New(), ahead: list.New(), memory: list.New(), freed: make(chan struct{}),
 	}
 	if err := fsys.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make the chunk cache: %w", err)
@@ -150,20 +162,32 @@ func (ch *chunk) unpin() {
 	c := ch.cache
 	c.mu.Lock()
 	ch.pins--
-	gone := ch.pins == 0 && ch.place == nil
 	if ch.pins == 0 {
+		c.idle(ch)
 		c.wake()
 	}
+	gone := ch.pins == 0 && ch.place == nil
 	c.mu.Unlock()
 	if gone {
 		c.unlink([]*chunk{ch})
 	}
 }
 
-// ReadAt reads from the chunk's file; off counts from the chunk's beginning. A chunk that cannot be read is not
+// ReadAt reads from memory or the chunk's file; off counts from the chunk's beginning. It holds the memory only while
+// it copies, so that a slow peer's response never keeps it. A chunk that cannot be read is not
 // served again before it was verified anew.
 func (ch *chunk) ReadAt(p []byte, off int64) (int, error) {
-	n, err := ch.file.ReadAt(p, off)
+	ch.cache.mu.Lock()
+	memory, file := ch.memory, ch.file
+	if memory != nil {
+		memory.keep()
+	}
+	ch.cache.mu.Unlock()
+	if memory != nil {
+		defer memory.release()
+		return bytes.NewReader(memory.p).ReadAt(p, off)
+	}
+	n, err := file.ReadAt(p, off)
 	if n < len(p) && off+int64(len(p)) <= ch.size {
 		ch.cache.mu.Lock()
 		ch.checked = time.Time{}
@@ -269,11 +293,19 @@ func (c *cache) detach(ch *chunk) {
 	delete(c.chunks, ch.key)
 }
 
-// unlink removes the files of detached chunks and counts them out.
+// unlink removes what detached chunks held and counts them out.
 func (c *cache) unlink(chunks []*chunk) {
 	for _, ch := range chunks {
-		_ = ch.file.Close() // read only since it entered: nothing can be lost
-		_ = c.fs.Remove(ch.file.Name())
+		c.mu.Lock()
+		c.rise(ch)
+		c.mu.Unlock()
+		if ch.file != nil {
+			_ = ch.file.Close() // read only since it was written: nothing can be lost
+			_ = c.fs.Remove(ch.file.Name())
+		}
+		if ch.memory != nil {
+			ch.memory.release()
+		}
 		c.release(ch.size)
 	}
 }
@@ -293,26 +325,20 @@ func (r *room) cancel() {
 	}
 }
 
-// fill writes verified bytes to a file and lets the chunk in, pinned once for the caller. The room is used up, or given
-// back on error. If the chunk is there already, that one is returned.
-func (r *room) fill(key chunkKey, pos int64, p []byte, ahead bool) (*chunk, error) {
+// fill lets verified bytes in, pinned once for the caller; the cache keeps their memory. The room is used up. If the
+// chunk is there already, that one is returned, and the room given back.
+func (r *room) fill(key chunkKey, pos int64, memory *loan, ahead bool) *chunk {
 	defer r.cancel()
-	c := r.cache
-	file, err := c.write(key, p)
-	if err != nil {
-		c.evictAll() // the disk may be full: give back what we hold, and try once more
-		if file, err = c.write(key, p); err != nil {
-			return nil, fmt.Errorf("write to the chunk cache: %w", err)
-		}
-	}
 	now := time.Now()
-	ch := &chunk{cache: c, key: key, pos: pos, size: int64(len(p)), file: file, pins: 1, isAhead: ahead, used: now, checked: now}
-	if there := c.insert(ch, r.bytes-ch.size); there != nil {
-		_ = file.Close()
-		return there, c.fs.Remove(file.Name())
+	ch := &chunk{
+		cache: r.cache, key: key, pos: pos, size: int64(len(memory.p)), memory: memory, since: now,
+		pins: 1, isAhead: ahead, used: now, checked: now,
+	}
+	if there := r.cache.insert(ch, r.bytes-ch.size); there != nil {
+		return there
 	}
 	r.bytes = 0
-	return ch, nil
+	return ch
 }
 
 // insert makes the chunk findable and gives back what it needs less than was reserved; or it pins and returns the
@@ -325,6 +351,8 @@ func (c *cache) insert(ch *chunk, less int64) (there *chunk) {
 		return there
 	}
 	c.bytes -= less
+	ch.memory.keep()
+	ch.resting = c.memory.PushBack(ch)
 	if ch.isAhead {
 		ch.place = c.ahead.PushFront(ch)
 	} else {
@@ -392,7 +420,7 @@ func (ch *chunk) recheck(x *Index) error {
 	defer buffers.put(buf)
 	for off := int64(0); off < ch.size; off += blockSize {
 		p := buf[:min(blockSize, ch.size-off)]
-		if n, err := ch.file.ReadAt(p, off); n < len(p) {
+		if n, err := ch.ReadAt(p, off); n < len(p) {
 			return fmt.Errorf("read cached chunk: %w", errors.Join(err, io.ErrUnexpectedEOF))
 		}
 		if err := x.verify(ch.pos+off, p); err != nil {

@@ -19,9 +19,22 @@ func put(t *testing.T, c *cache, n byte, size int64, ahead bool) error {
 	if err != nil {
 		return err
 	}
-	ch, err := r.fill(chunkKey{object: wire.UUID{n}}, 0, bytes.Repeat([]byte{n}, int(size)), ahead)
-	if err == nil {
-		ch.unpin()
+	hold(r, n, size, ahead).unpin()
+	return settleAll(c)
+}
+
+// hold lets a chunk in that stays in memory, pinned.
+func hold(r *room, n byte, size int64, ahead bool) *chunk {
+	l := newLoan(size)
+	defer l.release()
+	copy(l.p, bytes.Repeat([]byte{n}, int(size)))
+	return r.fill(chunkKey{object: wire.UUID{n}}, 0, l, ahead)
+}
+
+// settleAll writes every chunk in memory to its file.
+func settleAll(c *cache) (err error) {
+	for ch := c.due(true); ch != nil; ch = c.due(true) {
+		err = errors.Join(err, c.settle(ch))
 	}
 	return err
 }

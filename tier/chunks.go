@@ -86,7 +86,7 @@ var errSpoiled = fmt.Errorf("%w: its chunk in the local cache has changed", ErrC
 // spoiled drops and unpins a chunk whose file is not what was written.
 func (m *Manager) spoiled(ch *chunk, err error) {
 	m.metrics.spoiled.Inc()
-	m.log.Warn("a file of the chunk cache has changed on the local disk, fetching it anew", "file", ch.file.Name(), "error", err)
+	m.log.Warn("a file of the chunk cache has changed on the local disk, fetching it anew", "object", ch.key.object, "chunk", ch.key.number, "error", err)
 	m.cache.drop(ch)
 	ch.unpin()
 }
@@ -155,19 +155,26 @@ func (g *chunkGet) run(ctx context.Context, f *fetch) error {
 	}
 	defer room.cancel()
 	var indexErr error
-	err = g.m.download(ctx, f, g.s, pos, size, func(p []byte) error {
+	err = g.m.download(ctx, f, g.s, pos, size, func(l *loan) error {
 		if indexErr = g.needIndex(ctx); indexErr != nil {
 			return nil
 		}
 		if _, want := g.m.chunkBounds(g.x, g.number); want != size {
 			return nil // the row alone misled us
 		}
-		err := g.x.verify(pos, p)
-		if err != nil {
+		if err := g.x.verify(pos, l.p); err != nil {
 			return err
 		}
-		f.chunk, err = room.fill(key, pos, p, !f.isUrgent())
-		return err
+		f.chunk = g.m.keep(f, room, key, pos, l)
+		return nil
 	})
 	return errors.Join(err, indexErr)
+}
+
+// keep lets a verified download into the cache, pinned; its memory stays admitted for as long as the chunk is in memory.
+func (m *Manager) keep(f *fetch, r *room, key chunkKey, pos int64, l *loan) *chunk {
+	l.ticket = f.cede()
+	ch := r.fill(key, pos, l, !f.isUrgent())
+	m.gate.press()
+	return ch
 }

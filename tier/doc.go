@@ -56,4 +56,19 @@
 //
 // A reader skips sections of a kind it does not know and refuses a version above its own.
 // A batch's own CRC covers neither its offset nor its leader epoch; the block checksums do.
+//
+// # Chunks
+//
+// Data is downloaded in aligned chunks. The life of one:
+//
+//	admitted    the gate lends the memory, the cache reserves the room
+//	downloaded  every block's checksum is verified
+//	in memory   readers copy from the download's buffer, which stays admitted
+//	settled     after memoryAge, or when somebody waits for memory: written to a
+//	            file of the cache, the memory given back; readers use sendfile
+//	evicted     least recently used, to make room; open files serve who holds them
+//
+// A scan is a reader who has read more than ReadAheadBytes in sequence. A chunk that only scans
+// have read, one of them to its end with no other reader of the partition behind him, goes at once if it is in memory, and is
+// the first to be evicted if it has a file.
 package tier

@@ -306,6 +306,7 @@ func TestSpoiledCacheFile(t *testing.T) {
 			},
 		} {
 			for _, rest := range []time.Duration{0, 2 * recheckAfter} {
+				r.quiet()
 				files, _ := r.fs.List(r.cache.dir)
 				for _, file := range files {
 					f, err := r.fs.OpenReadWrite(r.cache.dir + "/" + file)
@@ -344,6 +345,7 @@ func TestCutCacheFile(t *testing.T) {
 		w := r.fill("orders", 1, 500, 3<<20)
 		req := ReadRequest{TopicID: w.id, MaxBytes: 1 << 20, EndOffset: w.end(), MinOneBatch: true}
 		wire.ReleaseRanges(r.get(context.Background(), req).Ranges)
+		r.quiet()
 		files, _ := r.fs.List(r.cache.dir)
 		for _, file := range files {
 			f, err := r.fs.OpenReadWrite(r.cache.dir + "/" + file)

@@ -33,7 +33,7 @@ type fetch struct {
 
 	mu       sync.Mutex
 	urgent   bool
-	ticket   *ticket // taken when the fetch is made, so that fetches of a lane are admitted in that order
+	ticket   *ticket // taken when the fetch is made, so that fetches of a lane are admitted in that order; nil once ceded
 	trouble  error   // of the last attempt, while there is another to come
 	finished bool
 
@@ -156,7 +156,9 @@ func (f *fetch) hurry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.urgent = true
-	f.ticket.hurry()
+	if f.ticket != nil {
+		f.ticket.hurry()
+	}
 }
 
 func (f *fetch) isUrgent() bool {
@@ -176,7 +178,18 @@ func (f *fetch) enter(w want) {
 func (f *fetch) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ticket.leave()
+	if f.ticket != nil {
+		f.ticket.leave()
+	}
+}
+
+// cede gives the admitted memory to the chunk that came.
+func (f *fetch) cede() *ticket {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.ticket
+	f.ticket = nil
+	return t
 }
 
 // admitted waits for the memory.
@@ -201,13 +214,13 @@ const (
 	maxGetBackoff = 5 * time.Second
 )
 
-// download brings bytes [pos, pos+size) of an object and hands them to use, which verifies and keeps what it
-// needs: the slice is lent. The fetch has been admitted. Errors are those of this package, or ctx's.
-func (m *Manager) download(ctx context.Context, f *fetch, s *metadata.Segment, pos, size int64, use func(p []byte) error) error {
-	buf := buffers.get(size)
-	defer buffers.put(buf)
+// download brings bytes [pos, pos+size) of an object and hands them to use, which verifies them and
+// keeps the loan or what it needs. The fetch has been admitted. Errors are those of this package, or ctx's.
+func (m *Manager) download(ctx context.Context, f *fetch, s *metadata.Segment, pos, size int64, use func(l *loan) error) error {
+	l := newLoan(size)
+	defer l.release()
 	for attempt := 0; ; attempt++ {
-		err := m.getOnce(ctx, s, pos, buf, use)
+		err := m.getOnce(ctx, s, pos, l, use)
 		if err == nil || ctx.Err() != nil || errors.Is(err, ErrObjectMissing) || errors.Is(err, ErrVersion) || isNeedMore(err) {
 			return err
 		}
@@ -233,7 +246,8 @@ func backoff(attempt int) time.Duration {
 }
 
 // getOnce is one try.
-func (m *Manager) getOnce(ctx context.Context, s *metadata.Segment, pos int64, buf []byte, use func(p []byte) error) error {
+func (m *Manager) getOnce(ctx context.Context, s *metadata.Segment, pos int64, l *loan, use func(l *loan) error) error {
+	buf := l.buf
 	if err := m.reads.wait(ctx, int64(len(buf))); err != nil {
 		return err
 	}
@@ -259,7 +273,7 @@ func (m *Manager) getOnce(ctx context.Context, s *metadata.Segment, pos int64, b
 		m.health.bad(err)
 		return storeError(err)
 	}
-	err = use(buf)
+	err = use(l)
 	if errors.Is(err, errBlock) {
 		err = fmt.Errorf("%w: bytes from %d on: %w", ErrCorrupt, pos, err)
 	}

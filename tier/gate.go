@@ -21,9 +21,27 @@ type gate struct {
 	free     int64
 	urgent   queue
 	ahead    queue
+
+	pressed chan struct{} // capacity 1: somebody may wait for memory that a chunk keeps
 }
 
-func newGate(capacity int64) *gate { return &gate{capacity: capacity, free: capacity} }
+func newGate(capacity int64) *gate {
+	return &gate{capacity: capacity, free: capacity, pressed: make(chan struct{}, 1)}
+}
+
+// press has those who keep memory look whether it is wanted.
+func (g *gate) press() {
+	select {
+	case g.pressed <- struct{}{}:
+	default:
+	}
+}
+
+// crowded reports whether somebody waits for memory.
+func (g *gate) crowded() bool {
+	_, waiting := g.used()
+	return waiting > 0
+}
 
 // reserve is the part of the memory that reading ahead leaves to what is urgent.
 func (g *gate) reserve() int64 { return g.capacity / 4 }
@@ -56,7 +74,9 @@ func (g *gate) enter(bytes int64, l lane, urgent bool) *ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.queue(t).push(t)
-	g.admit()
+	if g.admit(); t.state == waiting {
+		g.press()
+	}
 	return t
 }
 

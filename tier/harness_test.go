@@ -346,6 +346,9 @@ func (r *rig) readAll(w *wrote, from int64, maxBytes int) []byte {
 func (r *rig) quiet() {
 	r.t.Helper()
 	for range 5000 {
+		if err := settleAll(r.cache); err != nil {
+			r.t.Error(err)
+		}
 		used, waiting := r.gate.used()
 		if used == 0 && waiting == 0 && r.fetches.count() == 0 {
 			return

@@ -99,31 +99,28 @@ func (m *Manager) getIndex(ctx context.Context, f *fetch, s *metadata.Segment, s
 			defer r.cancel()
 		}
 	}
-	err = m.downloadTail(ctx, f, s, size, func(t tail) error {
+	err = m.downloadTail(ctx, f, s, size, func(t tail, l *loan) error {
 		if x, err = decodeIndex(t); err != nil {
 			return err
 		}
 		if err := x.belongs(s, m.cfg.ClusterID); err != nil || r == nil || t.pos > 0 {
 			return err
 		}
-		data := t.p[:x.DataSize]
-		if err := x.verify(0, data); err != nil {
+		if err := x.verify(0, t.p[:x.DataSize]); err != nil {
 			return err
 		}
-		ch, err := r.fill(chunkKey{s.Object, 0}, 0, data, !f.isUrgent())
-		if ch != nil {
-			ch.unpin()
-		}
-		return err
+		l.p = t.p[:x.DataSize]
+		m.keep(f, r, chunkKey{s.Object, 0}, 0, l).unpin()
+		return nil
 	})
 	return x, err
 }
 
 // downloadTail brings the last size bytes of an object, or more if use needs more. The fetch has been admitted for size.
-func (m *Manager) downloadTail(ctx context.Context, f *fetch, s *metadata.Segment, size int64, use func(tail) error) error {
+func (m *Manager) downloadTail(ctx context.Context, f *fetch, s *metadata.Segment, size int64, use func(tail, *loan) error) error {
 	for {
 		pos := s.Size - size
-		err := m.download(ctx, f, s, pos, size, func(p []byte) error { return use(tail{p: p, pos: pos}) })
+		err := m.download(ctx, f, s, pos, size, func(l *loan) error { return use(tail{p: l.p, pos: pos}, l) })
 		var more *needMore
 		if !errors.As(err, &more) {
 			return err

@@ -34,7 +34,7 @@ type Config struct {
 	CacheBytes     int64 // room of the chunk cache on disk
 	ChunkBytes     int64 // of one ranged GET and one cache file; rounded up to 1 MiB
 	ReadAheadBytes int64 // how far a sequential reader is read ahead of
-	MaxReadMemory  int64 // bytes of downloads in flight
+	MaxReadMemory  int64 // bytes of downloads in flight and of chunks that have no file yet
 	IndexBytes     int64 // memory for indexes of objects
 	ReadRate       int64 // bytes a second of downloads, 0 = no limit
 
@@ -174,6 +174,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.indexes.start(m.cfg.IndexBytes); err != nil {
 		return err
 	}
+	m.spawn(m.settle)
 	m.spawn(m.watchStore)
 	m.spawn(m.serveTasks)
 	m.spawn(m.sweepOrphans)

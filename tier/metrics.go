@@ -65,9 +65,10 @@ func newMetrics(m *Manager) *metrics {
 	s.spoiled = counter("spoiled_cache_files_total", "Files of the chunk cache that had changed on the local disk.")
 	counterFunc("read_hits_total", "Cold reads answered from the chunk cache at once.", &s.hits)
 	counterFunc("read_misses_total", "Cold reads that waited for the object store.", &s.misses)
+	counterFunc("cache_bypassed_chunks_total", "Chunks that long sequential reads took from memory, with no file written for them.", &m.cache.bypassed)
 	gauge("cache_bytes", "Bytes held by the chunk cache, reservations included.", func() float64 { n, _ := m.cache.usage(); return float64(n) })
 	gauge("cache_files", "Files held by the chunk cache.", func() float64 { _, n := m.cache.usage(); return float64(n) })
-	gauge("download_memory_bytes", "Memory of downloads in flight.", func() float64 { n, _ := m.gate.used(); return float64(n) })
+	gauge("download_memory_bytes", "Memory of downloads in flight and of chunks that have no file yet.", func() float64 { n, _ := m.gate.used(); return float64(n) })
 	gauge("downloads_in_flight", "Downloads under way or waiting for admission.", func() float64 { return float64(m.fetches.count()) })
 	gauge("uploads_in_flight", "Uploads under way.", func() float64 { return float64(len(m.slots)) })
 	gauge("store_healthy", "1 while the object store answers, 0 in an outage.", func() float64 {

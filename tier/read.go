@@ -159,15 +159,17 @@ func (m *Manager) readOnce(ctx context.Context, img *metadata.Image, req ReadReq
 
 // answer makes the ranges, notes how far the reader has come and reads ahead of him.
 func (m *Manager) answer(img *metadata.Image, l *lease, req ReadRequest, c cut) ReadResult {
-	res := ReadResult{NextOffset: c.next, Ranges: l.ranges(c)}
-	if len(res.Ranges) == 0 {
-		res.NextOffset = req.Offset
-		return res
+	if c.to <= c.from {
+		return ReadResult{NextOffset: req.Offset}
 	}
+	res := ReadResult{NextOffset: c.next}
 	if req.ReadCommitted {
 		res.Aborted = l.x.overlapping(req.Offset, c.next)
 	}
-	before, active := m.streams.advance(lane{req.TopicID, req.Partition}, req.Offset, c.next, c.to-c.from, l.x)
+	reader := lane{req.TopicID, req.Partition}
+	before, active := m.streams.advance(reader, req.Offset, c.next, c.to-c.from, l.x)
+	scan := before >= m.cfg.ReadAheadBytes
+	res.Ranges = l.ranges(c, scan && !(l.ends(c) && m.streams.behind(reader, c.next)))
 	m.readAhead(img, l.s, l.x, c.to, m.window(before, active))
 	return res
 }
@@ -284,16 +286,22 @@ func (l *lease) spoiled(ch *chunk, err error) error {
 	return errSpoiled
 }
 
-// ranges hands the pins of the chunks that the cut lies in over to the ranges.
-func (l *lease) ranges(c cut) []wire.FileRange {
+// ends reports whether the cut takes the last byte of a chunk.
+func (l *lease) ends(c cut) bool {
+	return c.to == l.x.DataSize || l.m.chunkAt(l.x, c.from) != l.m.chunkAt(l.x, c.to)
+}
+
+// ranges hands the pins of the chunks that the cut lies in over to the ranges. Scan: see chunk.readTo.
+func (l *lease) ranges(c cut, scan bool) []wire.FileRange {
 	var ranges []wire.FileRange
 	for pos := c.from; pos < c.to; {
 		number := l.m.chunkAt(l.x, pos)
 		ch := l.chunks[number]
 		delete(l.chunks, number)
 		n := min(c.to, ch.pos+ch.size) - pos
+		ch.readTo(pos-ch.pos+n, scan)
 		ranges = append(ranges, wire.FileRange{
-			ReaderAt: ch, FD: ch.file.Fd(), Off: pos - ch.pos, Size: n, Release: sync.OnceFunc(ch.unpin),
+			ReaderAt: ch, FD: ch.fd(), Off: pos - ch.pos, Size: n, Release: sync.OnceFunc(ch.unpin),
 		})
 		pos += n
 	}

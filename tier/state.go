@@ -39,7 +39,7 @@ func (m *Manager) loadState(ctx context.Context, s *metadata.Segment) (st State,
 	if err := f.admitted(ctx); err != nil {
 		return st, err
 	}
-	err = m.downloadTail(ctx, f, s, size, func(t tail) error {
+	err = m.downloadTail(ctx, f, s, size, func(t tail, _ *loan) error {
 		x, err := decodeIndex(t)
 		if err != nil {
 			return err

@@ -80,6 +80,23 @@ func (ss *streams) advance(l lane, offset, next, bytes int64, x *Index) (before 
 	return before, ss.countActive(st.used)
 }
 
+// behind reports whether another reader of the partition comes behind one who is at offset.
+func (ss *streams) behind(l lane, offset int64) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	now := time.Now()
+	for e := ss.recent.Front(); e != nil; e = e.Next() {
+		st := e.Value.(*stream)
+		if now.Sub(st.used) >= activeFor {
+			return false
+		}
+		if st.at.lane == l && st.at.offset < offset {
+			return true
+		}
+	}
+	return false
+}
+
 // countActive counts at most once a second.
 func (ss *streams) countActive(now time.Time) int {
 	if now.Sub(ss.counted) < time.Second && ss.active > 0 {
@@ -103,13 +120,16 @@ const maxQueued = 64
 
 // window is how far to read ahead of a reader who has read bytes in sequence: nothing at first, so that a random
 // reader costs one chunk; then twice of what he has read, within the configured bound and
-// his share of half the cache. What is read ahead in vain is so at most twice what was of use.
+// his share of half the cache and of the memory for reading ahead: a chunk that waits for its reader there need not
+// be written to its file. What is read ahead in vain is so at most twice what was of use.
 func (m *Manager) window(bytes int64, active int) int64 {
 	if bytes == 0 {
 		return 0
 	}
 	want := max(2*bytes, m.cfg.ChunkBytes)
-	return min(want, m.cfg.ReadAheadBytes, m.cfg.CacheBytes/2/int64(max(active, 1)))
+	readers := int64(max(active, 1))
+	memory := max((m.cfg.MaxReadMemory-m.gate.reserve())/readers, m.cfg.ChunkBytes)
+	return min(want, m.cfg.ReadAheadBytes, m.cfg.CacheBytes/2/readers, memory)
 }
 
 // readAhead begins to fetch the window bytes behind position pos of a segment's data, across the borders
