@@ -62,6 +62,10 @@ type PutOptions struct {
 	// IfAbsent makes Put fail with ErrExist where an object of that name exists. A store
 	// without conditional writes looks first and may lose a race: a help, never a fence.
 	IfAbsent bool
+
+	// Rate is at how many bytes a second r can be read at most, by the caller's own limit; 0: as fast as
+	// it is asked. Requests may take so much longer.
+	Rate int64
 }
 
 // Info describes an object.

@@ -38,7 +38,7 @@ type Config struct {
 	IndexBytes     int64 // memory for indexes of objects
 	ReadRate       int64 // bytes a second of downloads, 0 = no limit
 
-	ReservationMs     int64 // varve.tier.reservation.ms: how long an upload may take
+	ReservationMs     int64 // varve.tier.reservation.ms: how long an upload may take, beside what UploadRate costs it
 	UploadConcurrency int   // uploads under way at a time
 	UploadRate        int64 // bytes a second of uploads, 0 = no limit
 

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -334,6 +335,44 @@ func TestUploadRate(t *testing.T) {
 		w := r.fill("orders", 3, 1000, 500<<10, 500<<10)
 		if took := time.Since(begun); took < 4*time.Second || took > 12*time.Second {
 			t.Errorf("1000 KiB at 100 KiB/s took %s", took)
+		}
+		same(t, r.readAll(w, 0, 1<<20), w.data)
+		_ = r.stop()
+	})
+}
+
+// TestUploadAtItsRate: an upload that our own limit makes longer than a reservation is reserved for longer, and bytes
+// that the store reads only to sum them take nothing of the rate.
+func TestUploadAtItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 10 << 10
+		r := newRig(t, func(c *Config) { c.UploadRate, c.UploadConcurrency, c.ReservationMs = rate, 2, 15_000 })
+		r.store.set(func(s *hookStore) {
+			s.onPut = func(ctx context.Context, name string, body io.ReaderAt, size int64, opts objstore.PutOptions) error {
+				const part = 64 << 10 // read twice, as an upload in parts does
+				var sent bytes.Buffer
+				for off := int64(0); off < size; off += part {
+					n := min(part, size-off)
+					sum, err := objstore.CRC32COf(body, off, n)
+					if err != nil {
+						return err
+					}
+					p := make([]byte, n)
+					if _, err := body.ReadAt(p, off); err != nil && err != io.EOF {
+						return err
+					}
+					if objstore.CRC32C(0, p) != sum {
+						t.Error("summed are other bytes than sent")
+					}
+					sent.Write(p)
+				}
+				return s.Store.Put(ctx, name, bytes.NewReader(sent.Bytes()), size, opts)
+			}
+		})
+		begun := time.Now()
+		w := r.fill("orders", 3, 1000, 600<<10)
+		if took := time.Since(begun); took < 50*time.Second || took > 75*time.Second {
+			t.Errorf("600 KiB at 10 KiB/s took %s", took)
 		}
 		same(t, r.readAll(w, 0, 1<<20), w.data)
 		_ = r.stop()

@@ -28,7 +28,7 @@ var errStalled = fmt.Errorf("no progress for %s: %w", uploadStall, objstore.ErrT
 // returned index holds. The steps, and what an error in each leaves behind:
 //
 //	verify   every batch is read and its CRC compared      nothing
-//	reserve  a fresh object id, for ReservationMs          a reservation, which expires
+//	reserve  a fresh object id, for uploadTime             a reservation, which expires
 //	put      the whole object with its CRC-32C             perhaps an object, reserved
 //	check    size and checksum as the store has them, tail an object, reserved
 //	commit   the row, if the leader epoch is current       refused: the object is deleted
@@ -67,8 +67,9 @@ func (m *Manager) upload(ctx context.Context, run Run) (*metadata.Segment, uint6
 		return nil, 0, err
 	}
 	s := o.row()
-	deadline := time.Now().Add(time.Duration(m.cfg.ReservationMs)*time.Millisecond - reservationSlack)
-	if err := m.reserve(ctx, s); err != nil {
+	life := m.uploadTime(o.size)
+	deadline := time.Now().Add(life - reservationSlack)
+	if err := m.reserve(ctx, s, life); err != nil {
 		return nil, 0, err
 	}
 	if err := m.put(ctx, s, o, deadline); err != nil {
@@ -91,10 +92,27 @@ func (o *sealed) row() *metadata.Segment {
 	}
 }
 
-func (m *Manager) reserve(ctx context.Context, s *metadata.Segment) error {
+// slotRate is what one upload gets of UploadRate when all slots are busy; 0: no limit.
+func (m *Manager) slotRate() int64 {
+	slots := int64(m.cfg.UploadConcurrency)
+	return (m.cfg.UploadRate + slots - 1) / slots
+}
+
+// uploadTime is how long an upload of size bytes may take: ReservationMs, and what our own rate limit asks for
+// when all slots share it; at most what the controller reserves.
+func (m *Manager) uploadTime(size int64) time.Duration {
+	ms := m.cfg.ReservationMs
+	if rate := m.slotRate(); rate > 0 {
+		paced := float64(size) / float64(rate) * 1000
+		ms += int64(min(paced, metadata.MaxReservationMs))
+	}
+	return time.Duration(min(ms, metadata.MaxReservationMs)) * time.Millisecond
+}
+
+func (m *Manager) reserve(ctx context.Context, s *metadata.Segment, life time.Duration) error {
 	results, _, err := m.cfg.Committer.Submit(ctx, &metadata.ReserveObject{
 		BrokerID: m.cfg.NodeID, BrokerEpoch: m.cfg.BrokerEpoch(), TopicID: s.TopicID, Partition: s.Partition,
-		LeaderEpoch: s.Epoch, Object: s.Object, LifetimeMs: m.cfg.ReservationMs,
+		LeaderEpoch: s.Epoch, Object: s.Object, LifetimeMs: life.Milliseconds(),
 	})
 	if err = outcome(results, err); err != nil {
 		return fmt.Errorf("reserve: %w", err)
@@ -161,7 +179,7 @@ func (m *Manager) putOnce(ctx context.Context, name string, o *sealed) error {
 	defer cancel(nil)
 	source := &source{m: m, ctx: ctx, o: o, watch: time.AfterFunc(uploadStall, func() { cancel(errStalled) })}
 	defer source.watch.Stop()
-	err := m.cfg.Store.Put(ctx, name, source, o.size, objstore.PutOptions{CRC32C: &o.crc, IfAbsent: true})
+	err := m.cfg.Store.Put(ctx, name, source, o.size, objstore.PutOptions{CRC32C: &o.crc, IfAbsent: true, Rate: m.slotRate()})
 	if err != nil && context.Cause(ctx) == errStalled {
 		return errors.Join(errStalled, err)
 	}
@@ -193,6 +211,12 @@ func (r *source) ReadAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%w: the file changed while it was uploaded: %w", ErrBadRun, verr)
 	}
 	return n, err
+}
+
+// Sum implements objstore.Summer: what is only summed is not sent, and takes nothing of the rate.
+func (r *source) Sum(off, size int64) (uint32, error) {
+	r.progress(0)
+	return objstore.CRC32COf(r.o, off, size)
 }
 
 // progress starts the watch anew; time spent waiting for our own rate limit is no stall.

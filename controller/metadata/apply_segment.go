@@ -31,9 +31,9 @@ func (m *Image) ledBy(broker int32, brokerEpoch int64, topicID wire.UUID, partit
 	return p, nil
 }
 
-// maxReservationMs bounds the life of a reservation, and with it how long a
+// MaxReservationMs bounds the life of a reservation, and with it how long a
 // deleted topic's purge may have to wait.
-const maxReservationMs = 24 * 60 * 60 * 1000
+const MaxReservationMs = 24 * 60 * 60 * 1000
 
 func (x *ReserveObject) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	p, err := m.ledBy(x.BrokerID, x.BrokerEpoch, x.TopicID, x.Partition, x.LeaderEpoch)
@@ -44,7 +44,7 @@ func (x *ReserveObject) apply(m *Image, at Meta) ([]Record, []byte, error) {
 		return nil, nil, Refuse(kerr.OffsetNotAvailable, "the remote end of the partition is unknown")
 	case x.Object.IsZero() || m.Reservation(x.Object) != nil:
 		return nil, nil, Refuse(kerr.InvalidRequest, "object id %s is not new", x.Object)
-	case x.LifetimeMs < 1 || x.LifetimeMs > maxReservationMs:
+	case x.LifetimeMs < 1 || x.LifetimeMs > MaxReservationMs:
 		return nil, nil, Refuse(kerr.InvalidRequest, "a reservation for %d ms", x.LifetimeMs)
 	}
 	return []Record{&Reservation{Object: x.Object, TopicID: x.TopicID, Partition: x.Partition, BrokerID: x.BrokerID, ExpiresMs: at.TimeMs + x.LifetimeMs}}, nil, nil

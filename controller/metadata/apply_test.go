@@ -348,7 +348,7 @@ func TestReserveObject(t *testing.T) {
 	r.refused(kerr.UnknownLeaderEpoch, with(func(x *ReserveObject) { x.LeaderEpoch = 5 }))
 	r.refused(kerr.InvalidRequest, with(func(x *ReserveObject) { x.Object = wire.UUID{} }))
 	r.refused(kerr.InvalidRequest, with(func(x *ReserveObject) { x.LifetimeMs = 0 }))
-	r.refused(kerr.InvalidRequest, with(func(x *ReserveObject) { x.LifetimeMs = maxReservationMs + 1 }))
+	r.refused(kerr.InvalidRequest, with(func(x *ReserveObject) { x.LifetimeMs = MaxReservationMs + 1 }))
 	r.refused(nil, r.reservation(object))
 	r.refused(kerr.InvalidRequest, r.reservation(object))
 	if got := r.img.Reservation(object); got.ExpiresMs != r.now+1000 {

@@ -462,3 +462,40 @@ func TestSlowCredentials(t *testing.T) {
 		t.Errorf("%v, want %v", err, objstore.ErrAuth)
 	}
 }
+
+// paced is a reader that takes its time over what is sent, and none over what is only summed.
+type paced struct {
+	readAt
+	sums *atomic.Int64
+}
+
+func (p paced) Sum(off, size int64) (uint32, error) {
+	p.sums.Add(size)
+	return objstore.CRC32COf(p.ReaderAt, off, size)
+}
+
+// TestPutAtTheCallersRate: a request that only the caller's own limit makes slow is not given up, and each byte
+// is read at that pace once.
+func TestPutAtTheCallersRate(t *testing.T) {
+	b := faulty(t, func(o *s3.Options) {
+		o.Timeout, o.MinRate, o.Backoff = 500*time.Millisecond, 1<<40, objstore.Backoff{Attempts: 1}
+	})
+	for _, size := range []int{partSize, 4*partSize + 1} { // whole, in parts
+		data := objstoretest.Bytes(7, size)
+		crc := objstore.CRC32C(0, data)
+		var once sync.Once
+		var sums atomic.Int64
+		r := paced{readAt{bytes.NewReader(data), func(int64) error {
+			once.Do(func() { time.Sleep(1500 * time.Millisecond) })
+			return nil
+		}}, &sums}
+		err := b.bare.Put(t.Context(), "o", r, int64(size), objstore.PutOptions{CRC32C: &crc, Rate: int64(size) / 20})
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if size > partSize && sums.Load() != int64(size) {
+			t.Errorf("%d of %d bytes were summed apart", sums.Load(), size)
+		}
+		objstoretest.Want(t, b.direct, "o", data)
+	}
+}

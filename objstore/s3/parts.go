@@ -127,14 +127,14 @@ func (u *upload) send(ctx context.Context, i int) error {
 	}
 	var with []func(*s3.Options)
 	if u.sums() {
-		crc, err := objstore.CRC32COf(u.src, off, n)
+		crc, err := objstore.CRC32COf(u.src.r, off, n)
 		if err != nil {
-			return err
+			return &localError{err: err}
 		}
 		u.crcs[i], in.ChecksumCRC32C = crc, formatCRC(crc)
 		with = append(with, unsignedPayload)
 	}
-	call, cancel := u.store.deadline(ctx, n)
+	call, cancel := u.store.sending(ctx, n, (u.opts.Rate+objstore.PartConcurrency-1)/objstore.PartConcurrency)
 	defer cancel()
 	out, err := u.store.client.UploadPart(call, in, with...)
 	if err != nil {

@@ -62,7 +62,7 @@ func (s *Store) putWhole(ctx context.Context, name string, r io.ReaderAt, size i
 	} else if err := body.check(opts.CRC32C); err != nil {
 		return err
 	}
-	call, cancel := s.deadline(ctx, size)
+	call, cancel := s.sending(ctx, size, opts.Rate)
 	defer cancel()
 	out, err := s.client.PutObject(call, in, with...)
 	if cause := body.failed(); cause != nil && err != nil {

@@ -245,7 +245,22 @@ func (s *Store) check(ctx context.Context, op, name string) error {
 
 // deadline bounds one HTTP request that carries size bytes.
 func (s *Store) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.opts.Timeout+time.Duration(float64(size)/float64(s.opts.MinRate)*float64(time.Second)))
+	return s.sending(ctx, size, 0)
+}
+
+// sending is deadline for bytes that come at rate bytes per second by the caller's own limit; 0: without one.
+func (s *Store) sending(ctx context.Context, size, rate int64) (context.Context, context.CancelFunc) {
+	limit := s.opts.Timeout + during(size, s.opts.MinRate)
+	if rate > 0 {
+		limit += during(size, rate)
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// during is how long size bytes take at rate bytes per second, at most a month.
+func during(size, rate int64) time.Duration {
+	const month = 30 * 24 * time.Hour
+	return time.Duration(min(float64(size)/float64(rate), month.Seconds()) * float64(time.Second))
 }
 
 // unsignedPayload leaves the payload's SHA-256 out of the signature, where our checksum
