@@ -69,6 +69,8 @@ func (m *Manager) upload(ctx context.Context, run Run) (*metadata.Segment, uint6
 	s := o.row()
 	life := m.uploadTime(o.size)
 	deadline := time.Now().Add(life - reservationSlack)
+	defer m.trace(s, "end")
+	m.trace(s, "reserve")
 	if err := m.reserve(ctx, s, life); err != nil {
 		return nil, 0, err
 	}
@@ -76,11 +78,18 @@ func (m *Manager) upload(ctx context.Context, run Run) (*metadata.Segment, uint6
 		m.suspects.add(s, deadline.Add(2*reservationSlack+m.cfg.DeleteGrace))
 		return nil, 0, err
 	}
+	m.trace(s, "commit")
 	row, index, err := m.commit(ctx, s, o.index)
 	if err != nil {
 		m.suspects.add(s, deadline.Add(2*reservationSlack+m.cfg.DeleteGrace))
 	}
 	return row, index, err
+}
+
+// trace tells which step of an upload begins, so that the log of a node that died shows what it was about.
+func (m *Manager) trace(s *metadata.Segment, step string) {
+	m.log.Debug("upload", "step", step, "object", s.Object.String(), "topicId", s.TopicID.String(), "partition", s.Partition,
+		"base", s.Base, "end", s.End, "size", s.Size)
 }
 
 // row is what the image will say of the object.
@@ -139,6 +148,7 @@ func (m *Manager) put(ctx context.Context, s *metadata.Segment, o *sealed, deadl
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	name := m.name(s)
+	m.trace(s, "put")
 	err := m.putOnce(ctx, name, o)
 	if err != nil && !objstore.Ambiguous(err) {
 		m.health.note(err)
@@ -146,6 +156,7 @@ func (m *Manager) put(ctx context.Context, s *metadata.Segment, o *sealed, deadl
 		return fmt.Errorf("put: %w", m.storeTrouble(ctx, err))
 	}
 	// A lost reply is no reason to send it all again: the check tells whether it is there.
+	m.trace(s, "check")
 	if checkErr := m.check(ctx, name, o); checkErr != nil {
 		if err != nil {
 			m.health.note(err)

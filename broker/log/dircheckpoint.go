@@ -92,6 +92,8 @@ func (d *Dir) writeCheckpoint(name string, old, now map[TopicPartition]int64) er
 	if maps.Equal(old, now) {
 		return nil
 	}
+	d.logger.Debug("checkpoint", "step", "begin", "path", path.Join(d.path, name))
+	defer d.logger.Debug("checkpoint", "step", "end", "path", path.Join(d.path, name))
 	if err := vfs.WriteFileAtomic(d.fs, path.Join(d.path, name), encodeOffsets(now)); err != nil {
 		return fmt.Errorf("log directory %s: %s: %w", d.path, name, err)
 	}

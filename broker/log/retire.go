@@ -91,6 +91,10 @@ func (l *Log) ready() []retired {
 func (l *Log) reapReady(list []retired) error {
 	var err error
 	named := false
+	if len(list) > 0 {
+		l.trace("delete", "begin", list[0].seg.base)
+		defer l.trace("delete", "end", list[0].seg.base)
+	}
 	for _, r := range list {
 		if r.named {
 			named = true

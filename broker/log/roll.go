@@ -62,6 +62,8 @@ func (l *Log) seal(s *segment) error {
 	s.addTimeEntry()
 	snapshot := encodeSnapshot(l.producers.entries())
 	l.mu.Unlock()
+	l.trace("index", "begin", s.base)
+	defer l.trace("index", "end", s.base)
 	offsets, err1 := s.offsets.seal()
 	times, err2 := s.times.seal()
 	if err := errors.Join(err1, err2, l.writeSnapshot(s.next, snapshot)); err != nil {
@@ -80,6 +82,11 @@ func (l *Log) seal(s *segment) error {
 	s.sealed = true
 	l.segments = append(l.segments, fresh)
 	return nil
+}
+
+// trace tells when work on the files of a segment begins and ends, so that the log of a node that died shows what it was about.
+func (l *Log) trace(work, step string, segment int64) {
+	l.logger.Debug(work, "step", step, "partition", l.tp.String(), "segment", segment)
 }
 
 // writeSnapshot writes the producer state at an offset. A new one is not synced: a torn one is recognised and
