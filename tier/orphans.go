@@ -17,9 +17,9 @@ import (
 // a grace, and deleted if it is an orphan still.
 
 const (
-	judgeInterval = 30 * time.Second
-	sweepInterval = 6 * time.Hour // between two listings of one partition
-	maxSuspects   = 100_000       // beyond it the next listing will find them
+	judgeInterval = 30 * time.Second // and no longer than half a reservation: what that leaves is to go soon after it
+	sweepInterval = 6 * time.Hour    // between two listings of one partition
+	maxSuspects   = 100_000          // beyond it the next listing will find them
 )
 
 // suspects are objects to be judged.
@@ -65,7 +65,8 @@ func (ss *suspects) remove(s *metadata.Segment) {
 // sweepOrphans lists and judges for as long as the manager lives.
 func (m *Manager) sweepOrphans(ctx context.Context) {
 	plan := sweepPlan{}
-	for sleep(ctx, judgeInterval) == nil {
+	interval := min(judgeInterval, m.reservation()/2)
+	for sleep(ctx, interval) == nil {
 		if m.answers(ctx) != nil {
 			continue
 		}
@@ -75,7 +76,7 @@ func (m *Manager) sweepOrphans(ctx context.Context) {
 					return
 				}
 				m.log.Warn("cannot look for orphans in the object store", "topic", l.topic, "partition", l.partition, "error", err)
-				plan.again(l, time.Now().Add(judgeInterval))
+				plan.again(l, time.Now().Add(interval))
 			}
 		}
 		if err := m.judge(ctx); err != nil && ctx.Err() == nil {

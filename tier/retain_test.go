@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -213,6 +215,49 @@ func TestOrphans(t *testing.T) {
 		same(t, r.readAll(w, 0, 1<<20), w.data)
 		_ = r.stop()
 	})
+}
+
+// TestOrphansOfShortReservations: where uploads get little time, what they leave goes as soon.
+func TestOrphansOfShortReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const reservation = 8 * time.Second
+		r := newRig(t, func(c *Config) { c.ReservationMs, c.DeleteGrace = reservation.Milliseconds(), time.Second })
+		w := r.fill("orders", 3, 1000, 50<<10)
+		left := &metadata.Segment{TopicID: w.id, Base: 7, End: 9, Object: wire.NewUUID()}
+		if err := r.store.Put(context.Background(), r.name(left), strings.NewReader("x"), 1, objstore.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(reservation)
+		if n := objects(t, r); n != 2 {
+			t.Errorf("%d objects in the time of a reservation, want 2", n)
+		}
+		time.Sleep(2 * reservation)
+		if n := objects(t, r); n != 1 {
+			t.Errorf("%d objects after it, want that of the row: %v", n, names(t, r.store))
+		}
+		_ = r.stop()
+	})
+}
+
+// TestUploadTellsItsSteps: at debug level each step says that it begins, and the last line that all is over.
+func TestUploadTellsItsSteps(t *testing.T) {
+	var said strings.Builder
+	r := newRig(t, func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	w := r.fill("orders", 3, 1000, 50<<10)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	for line := range strings.Lines(said.String()) {
+		if _, step, ok := strings.Cut(line, "msg=upload step="); ok {
+			steps = append(steps, strings.Fields(step)[0])
+		}
+	}
+	if want := []string{"reserve", "put", "check", "commit", "end"}; !slices.Equal(steps, want) {
+		t.Errorf("the upload of a run up to %d told %v, want %v", w.end(), steps, want)
+	}
 }
 
 // TestTasksAreServed: a deleted topic is purged without anybody asking, once the store allows.
