@@ -129,7 +129,7 @@ func StartKafka(ctx context.Context, j Java, cfg KafkaConfig) (*Broker, error) {
 	}
 	began := time.Now()
 	cmd := j.java(context.Background(), []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC"}, "kafka.Kafka", []string{properties})
-	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "kafka.out")); err != nil {
+	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "kafka.out"), nil); err != nil {
 		return nil, err
 	}
 	return b, b.await(ctx, began)

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -23,13 +24,18 @@ type Process struct {
 	err  error         // of Wait, valid after done
 }
 
-// start runs cmd with its output in the file logPath.
-func start(cmd *exec.Cmd, logPath string) (*Process, error) {
+// start runs cmd with its output in the file logPath, and in watch unless that is nil. All of it has been
+// written to both when Exited is closed.
+func start(cmd *exec.Cmd, logPath string, watch io.Writer) (*Process, error) {
 	log, err := os.Create(logPath)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	cmd.Stdout, cmd.Stderr = log, log
+	var out io.Writer = log
+	if watch != nil {
+		out = io.MultiWriter(watch, log)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		log.Close()
@@ -72,9 +78,12 @@ func (p *Process) Stop(grace time.Duration) error {
 
 // Kill ends the process at once (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() {
-	p.cmd.Process.Kill()
+	p.Strike()
 	<-p.done
 }
+
+// Strike sends SIGKILL and does not wait: for whoever reads the process's output and must not be late.
+func (p *Process) Strike() { p.cmd.Process.Kill() }
 
 // CPU is the user and system time that the process has used so far, in steps
 // of 10 ms.

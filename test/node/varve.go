@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,8 @@ type VarveConfig struct {
 	StoreURL string   // empty: a folder below Dir
 	Settings []string // "key=value", given by --set
 	Env      []string // added to the environment
+	// Log, if not nil, gets what the node prints as it prints it, beside the file.
+	Log io.Writer
 }
 
 // varvePorts is how many ports a node has: clients, controller, HTTP.
@@ -70,7 +73,7 @@ func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), cfg.Env...)
 	began := time.Now()
-	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out")); err != nil {
+	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out"), cfg.Log); err != nil {
 		return nil, err
 	}
 	return b, b.await(ctx, began)
