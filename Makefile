@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race lint fuzz minio interop bench demo ci
+.PHONY: help build check test race lint fuzz minio crash interop bench demo ci
 
 # Tools are built at these versions into .cache/bin, beside a stamp that names the version.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
@@ -46,6 +46,9 @@ $(staticcheck):
 # Debian's names of what the clients need; a package is installed if its program is missing.
 KCAT_VERSION := 1.7.1-2
 need = command -v $(1) >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(2); }
+
+crash: $(minio) ## kill -9 in the middle of every step, 100 rounds on MinIO (CRASHARGS=-help lists the flags)
+	go run ./test/crash/kill $(CRASHARGS)
 
 interop: build $(minio) ## clients and tools that were not made for Varve, against a node on MinIO
 	@$(call need,kcat,kcat=$(KCAT_VERSION))

@@ -1,0 +1,249 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// topic is one that the load writes to.
+type topic struct {
+	name       string
+	partitions int32
+	start      startRule
+	configs    map[string]string
+}
+
+const (
+	segmentBytes  = 1 << 20
+	retainedBytes = 6 << 20
+)
+
+// topics all offload and keep next to nothing locally. They differ in what moves the log start.
+var topics = []topic{
+	{"kept", 3, startFixed, map[string]string{}},
+	{"trimmed", 2, startTrimmed, map[string]string{}},
+	{"retained", 2, startRetained, map[string]string{"retention.bytes": fmt.Sprint(retainedBytes)}},
+}
+
+func (t topic) config() map[string]*string {
+	all := map[string]*string{
+		"segment.bytes": kadm.StringPtr(fmt.Sprint(segmentBytes)), "remote.storage.enable": kadm.StringPtr("true"),
+		"local.retention.bytes": kadm.StringPtr("1"), "retention.ms": kadm.StringPtr("-1"),
+	}
+	for k, v := range t.configs {
+		all[k] = &v
+	}
+	return all
+}
+
+const (
+	producers    = 2
+	loadRate     = 6 << 20 // bytes a second of all producers
+	paceBytes    = 64 << 10
+	maxPayload   = 15  // 2^15 bytes at most
+	inFlight     = 400 // records a producer has sent and not heard of
+	trimInterval = 700 * time.Millisecond
+	callTimeout  = 5 * time.Second
+)
+
+// load writes with idempotent producers that go on over every crash, trims, and notes what it is told.
+type load struct {
+	histories map[place]*history
+	clients   []*kgo.Client
+	admin     *kadm.Client
+	acked     atomic.Int64
+	paused    sync.RWMutex // read-held while a record is sent or a partition trimmed
+
+	mu   sync.Mutex
+	errs []error // of produce: an idempotent producer that lives has no reason to fail
+}
+
+func newLoad(addr string) (*load, error) {
+	l := &load{histories: map[place]*history{}}
+	for _, t := range topics {
+		for p := range t.partitions {
+			l.histories[place{t.name, p}] = newHistory()
+		}
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RetryTimeout(callTimeout))
+	if err != nil {
+		return nil, err
+	}
+	l.admin = kadm.NewClient(client)
+	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
+	for i := range producers {
+		c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerBatchCompression(codecs[i%len(codecs)]), kgo.ProducerLinger(2*time.Millisecond), kgo.ProducerBatchMaxBytes(256<<10),
+			kgo.StopProducerOnDataLossDetected(), kgo.UnknownTopicRetries(-1),
+			kgo.MetadataMinAge(50*time.Millisecond),
+			kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }))
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.clients = append(l.clients, c)
+	}
+	return l, nil
+}
+
+func (l *load) close() {
+	for _, c := range l.clients {
+		c.Close()
+	}
+	l.admin.Close()
+}
+
+func (l *load) createTopics(ctx context.Context) error {
+	for _, t := range topics {
+		if _, err := l.admin.CreateTopic(ctx, t.partitions, 1, t.config(), t.name); err != nil {
+			return fmt.Errorf("create topic %s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// run writes until ctx ends.
+func (l *load) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i, c := range l.clients {
+		wg.Go(func() { l.produce(ctx, uint32(i), c) })
+	}
+	wg.Go(func() { l.trim(ctx) })
+	wg.Wait()
+}
+
+func (l *load) produce(ctx context.Context, producer uint32, c *kgo.Client) {
+	slots := make(chan struct{}, inFlight)
+	rng := rand.New(rand.NewPCG(uint64(producer), 7))
+	var places []place
+	for _, t := range topics {
+		for p := range t.partitions {
+			places = append(places, place{t.name, p})
+		}
+	}
+	sent := 0
+	for i := (id{Producer: producer}); ctx.Err() == nil; i.Sequence++ {
+		v := value(i, 1+rng.IntN(1<<rng.IntN(maxPayload+1)), producer%2 == 1)
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		l.paused.RLock()
+		l.send(c, places[rng.IntN(len(places))], i, v, slots)
+		l.paused.RUnlock()
+		if sent += len(v); sent >= paceBytes {
+			time.Sleep(time.Duration(sent) * time.Second / (loadRate / producers))
+			sent = 0
+		}
+	}
+}
+
+// send sends a record. The client has no deadline: it tries again until it is told.
+func (l *load) send(c *kgo.Client, to place, i id, v []byte, slots chan struct{}) {
+	_, sum, _ := parse(v)
+	c.Produce(context.Background(), &kgo.Record{Topic: to.topic, Partition: to.partition, Value: v}, func(r *kgo.Record, err error) {
+		<-slots
+		if err != nil {
+			l.fault(fmt.Errorf("record %v to %v: %w", i, to, err))
+			return
+		}
+		l.histories[to].ack(record{r.Offset, i, sum})
+		l.acked.Add(1)
+	})
+}
+
+func (l *load) fault(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errs = append(l.errs, err)
+}
+
+// trim deletes records now and then, and asks for log starts.
+func (l *load) trim(ctx context.Context) {
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		l.paused.RLock()
+		l.trimOne(ctx, n)
+		l.paused.RUnlock()
+	}
+}
+
+// trimOne moves the log start of a partition to the middle, and notes all log starts. While the node is down it has no
+// effect; if its answer is lost, the effect is unknown.
+func (l *load) trimOne(ctx context.Context, n int) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, t := range topics {
+		starts, err := l.offsets(ctx, t, l.admin.ListStartOffsets)
+		if err != nil {
+			return
+		}
+		for p, start := range starts {
+			l.histories[place{t.name, p}].told(start)
+		}
+		if t.start != startTrimmed {
+			continue
+		}
+		ends, err := l.offsets(ctx, t, l.admin.ListEndOffsets)
+		if err != nil {
+			return
+		}
+		p := int32(n) % t.partitions
+		h, to := l.histories[place{t.name, p}], starts[p]+(ends[p]-starts[p])/3
+		h.trim(to)
+		var want kadm.Offsets
+		want.AddOffset(t.name, p, to, -1)
+		answers, err := l.admin.DeleteRecords(ctx, want)
+		if err == nil && answers.Error() == nil {
+			h.told(to)
+		}
+	}
+}
+
+// offsets are those of one kind of all partitions of a topic.
+func (l *load) offsets(ctx context.Context, t topic, ask func(context.Context, ...string) (kadm.ListedOffsets, error)) (map[int32]int64, error) {
+	listed, err := ask(ctx, t.name)
+	if err := errors.Join(err, listed.Error()); err != nil {
+		return nil, err
+	}
+	all := map[int32]int64{}
+	listed.Each(func(o kadm.ListedOffset) { all[o.Partition] = o.Offset })
+	if len(all) != int(t.partitions) {
+		return nil, fmt.Errorf("%d partitions of %s, want %d", len(all), t.name, t.partitions)
+	}
+	return all, nil
+}
+
+// pause holds the load until resume is called, and waits until all that was sent is acknowledged.
+func (l *load) pause(ctx context.Context) (resume func(), err error) {
+	l.paused.Lock()
+	for _, c := range l.clients {
+		if err := c.Flush(ctx); err != nil {
+			l.paused.Unlock()
+			return nil, fmt.Errorf("wait for acknowledgements: %w", err)
+		}
+	}
+	return l.paused.Unlock, nil
+}
+
+// err is what producers were refused.
+func (l *load) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.errs[:min(len(l.errs), 20)]...)
+}

@@ -1,0 +1,86 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// check reads everything back and compares it with what was acknowledged. The load is paused.
+func (l *load) check(ctx context.Context, addr string) (records int, err error) {
+	for _, t := range topics {
+		starts, err := l.offsets(ctx, t, l.admin.ListStartOffsets)
+		if err != nil {
+			return records, fmt.Errorf("log starts of %s: %w", t.name, err)
+		}
+		ends, err := l.offsets(ctx, t, l.admin.ListEndOffsets)
+		if err != nil {
+			return records, fmt.Errorf("log ends of %s: %w", t.name, err)
+		}
+		read, err := readTopic(ctx, addr, t, starts, ends)
+		if err != nil {
+			return records, err
+		}
+		for p := range t.partitions {
+			at := place{t.name, p}
+			if err := l.histories[at].check(t.start, starts[p], ends[p], read[p]); err != nil {
+				return records, fmt.Errorf("%v: %w", at, err)
+			}
+			records += len(read[p])
+		}
+	}
+	return records, l.err()
+}
+
+// readWait is how long a reader may see nothing new.
+const readWait = 30 * time.Second
+
+// readTopic reads each partition from what the node calls its beginning up to its end.
+func readTopic(ctx context.Context, addr string, t topic, starts, ends map[int32]int64) (map[int32][]record, error) {
+	from := map[int32]kgo.Offset{}
+	for p := range t.partitions {
+		from[p] = kgo.NewOffset().AtStart()
+	}
+	c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.name: from}),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxPartitionBytes(8<<20))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	all := map[int32][]record{}
+	next := map[int32]int64{}
+	for p, start := range starts {
+		next[p] = start
+	}
+	complete := func() bool {
+		for p, end := range ends {
+			if next[p] < end {
+				return false
+			}
+		}
+		return true
+	}
+	for !complete() {
+		ctx, cancel := context.WithTimeout(ctx, readWait)
+		fetches := c.PollFetches(ctx)
+		cancel()
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("read %s, at %v of %v: %w", t.name, next, ends, err)
+		}
+		var bad error
+		fetches.EachRecord(func(r *kgo.Record) {
+			i, sum, err := parse(r.Value)
+			if err != nil && bad == nil {
+				bad = fmt.Errorf("read %s-%d at %d: %w", t.name, r.Partition, r.Offset, err)
+			}
+			all[r.Partition] = append(all[r.Partition], record{r.Offset, i, sum})
+			next[r.Partition] = r.Offset + 1
+		})
+		if bad != nil {
+			return nil, bad
+		}
+	}
+	return all, nil
+}
