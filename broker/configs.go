@@ -52,7 +52,7 @@ func (h *handler) entries(t kmsg.ConfigResourceType, name string) ([]config.Entr
 			return nil, fmt.Errorf("topic %s: %w", name, kerr.UnknownTopicOrPartition)
 		}
 		layers.Topic = img.Config(metadata.ResourceTopic, name)
-		return withDurability(config.Describe(config.TopicScope, layers), topic), nil
+		return topic.AsCreated(config.Describe(config.TopicScope, layers)), nil
 	case kmsg.ConfigResourceTypeBroker:
 		return h.brokerEntries(name, layers)
 	case kmsg.ConfigResourceTypeBrokerLogger, kmsg.ConfigResourceTypeClientMetrics, kmsg.ConfigResourceTypeGroupConfig:
@@ -80,17 +80,6 @@ func (h *handler) brokerEntries(name string, layers config.Layers) ([]config.Ent
 		return nil, fmt.Errorf("unexpected broker id, expected %d but received %d: %w", h.cfg.NodeID, id, kerr.InvalidRequest)
 	}
 	return config.Describe(config.BrokerScope, layers), nil
-}
-
-// withDurability shows what was decided when the topic was created, where the
-// topic does not set it itself.
-func withDurability(entries []config.Entry, t *metadata.Topic) []config.Entry {
-	for i := range entries {
-		if e := &entries[i]; e.Name == "varve.durability" && e.Source != config.DynamicTopic && t.Durability != "" {
-			e.Value, e.Null = t.Durability, false
-		}
-	}
-	return entries
 }
 
 func configEntry(e *config.Entry, synonyms, docs bool) kmsg.DescribeConfigsResponseResourceConfig {

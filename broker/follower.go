@@ -26,7 +26,7 @@ type FollowerConfig struct {
 	Rack      string
 	Listeners []Listener  // of clients, as advertised
 	Dirs      []wire.UUID // ids of the log directories
-	// PreviousEpoch is the broker epoch of a life that ended with a clean shutdown (KIP-966), -1: none.
+	// PreviousEpoch is the broker epoch of the life before, if nothing that it wrote is lost (KIP-966); -1: none.
 	PreviousEpoch int64
 	Controllers   func() []string // host:port of controller listeners
 	Dial          func(ctx context.Context, network, addr string) (net.Conn, error)

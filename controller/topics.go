@@ -90,7 +90,8 @@ func (b *batch) describe(t *kmsg.CreateTopicsResponseTopic, cmd *metadata.Create
 	layers := b.image.BrokerLayers(b.c.cfg.NodeID, b.c.cfg.Properties)
 	layers.Topic = cmd.Configs
 	t.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
-	for _, e := range config.Describe(config.TopicScope, layers) {
+	made := metadata.Topic{Durability: cmd.Durability, MinInSync: cmd.MinInSync}
+	for _, e := range made.AsCreated(config.Describe(config.TopicScope, layers)) {
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.ReadOnly, c.Source, c.IsSensitive = e.Name, e.ReadOnly, int8(e.Source), e.Sensitive
 		if !e.Null {

@@ -66,6 +66,7 @@ type Dir struct {
 	clean      bool
 	cleanEpoch int64
 	survived   bool
+	foundEpoch int64 // beside the mount that survived, -1: none
 	mountID    string
 	recovered  atomic.Bool // every log is known to be whole: Recovered was called
 
@@ -76,8 +77,9 @@ type Dir struct {
 	logs   map[TopicPartition]*Log
 	points checkpoints // as far as known, also of logs that are not open
 
-	writing chan struct{} // one slot: who holds it writes checkpoints
-	written checkpoints   // what is in the files; owned by that slot
+	writing    chan struct{} // one slot: who holds it writes checkpoints
+	written    checkpoints   // what is in the files; owned by that slot
+	notedEpoch int64         // broker epoch for mountFile, -1: none; owned by that slot
 }
 
 type dirFailure struct{ err error }
@@ -189,7 +191,7 @@ func openLockedDir(o DirOptions, lock io.Closer) (*Dir, error) {
 }
 
 func newDir(o DirOptions, meta MetaProperties) *Dir {
-	d := &Dir{fs: o.FS, path: o.Path, logger: o.Logger, metrics: o.Metrics, meta: meta, cleanEpoch: -1,
+	d := &Dir{fs: o.FS, path: o.Path, logger: o.Logger, metrics: o.Metrics, meta: meta, cleanEpoch: -1, foundEpoch: -1, notedEpoch: -1,
 		offline: make(chan struct{}), logs: map[TopicPartition]*Log{}, writing: make(chan struct{}, 1)}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)

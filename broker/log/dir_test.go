@@ -173,6 +173,54 @@ func TestDirRemembers(t *testing.T) {
 	expect(open(mem), "clean false epoch -1 survived true")
 }
 
+// TestPreviousEpoch: a life is told of to the controller if all that it wrote is there: it ended cleanly or was killed, and
+// then only once the epoch was noted; not if power failed.
+func TestPreviousEpoch(t *testing.T) {
+	mem := vfs.NewMem()
+	open := func(want int64) *Dir {
+		t.Helper()
+		d, err := OpenDir(dirOptions(mem))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.PreviousEpoch(); got != want {
+			t.Fatalf("previous epoch %d, want %d", got, want)
+		}
+		return d
+	}
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := open(-1)
+	must(d.NoteEpoch(-1), d.NoteEpoch(5))
+	mem = mem.KillClone()
+	open(5)
+	mem = mem.CrashClone(rand.New(rand.NewPCG(1, 1)), 100)
+	d = open(-1)
+	must(d.NoteEpoch(6))
+	mem = mem.KillClone() // while it recovered from the power loss
+	d = open(-1)
+	must(d.NoteEpoch(6), d.Recovered())
+	mem = mem.KillClone()
+	open(6)
+	mem = mem.KillClone() // before it registered: what was there is there
+	d = open(6)
+	must(d.NoteEpoch(7), d.NoteEpoch(8))
+	mem = mem.KillClone()
+	d = open(8)
+	must(d.Close(true, -1)) // had no epoch: but it was not recovered, so it is not clean
+	d = open(8)
+	must(d.Recovered(), d.Close(true, -1))
+	d = open(8)
+	must(d.Recovered(), d.NoteEpoch(9), d.Close(true, 9))
+	open(9)
+	mem = mem.CrashClone(rand.New(rand.NewPCG(1, 1)), 100)
+	open(-1)
+}
+
 // TestAbortedStartIsUnclean: a start that is given up before the logs are recovered, however orderly, leaves them to be recovered.
 func TestAbortedStartIsUnclean(t *testing.T) {
 	mem := vfs.NewMem()

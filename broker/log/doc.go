@@ -66,7 +66,8 @@
 // number of lines that follow, then "<topic> <partition> <offset>" each.
 //
 // .kafka_cleanshutdown: {"version":0,"brokerEpoch":n}, written last and removed at the next start before anything is appended.
-// .lock is locked while a process uses the directory. .varve_mount names boot and mount since which no write can have been lost.
+// .lock is locked while a process uses the directory. .varve_mount names boot and mount since which no write can have been lost,
+// and in its second line the broker epoch of the life that wrote last.
 //
 // # What is trusted
 //

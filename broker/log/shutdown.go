@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
+	"strings"
 
 	"github.com/varve-io/varve/broker/log/vfs"
 )
@@ -15,6 +17,18 @@ func (d *Dir) Clean() bool { return d.clean }
 
 // CleanEpoch see Clean.
 func (d *Dir) CleanEpoch() int64 { return d.cleanEpoch }
+
+// PreviousEpoch is the epoch of the last registered life of a broker of which nothing that it wrote here is lost, be it that it
+// ended cleanly or that its page cache is still there; -1 if there is none, or that is not sure (KIP-966).
+func (d *Dir) PreviousEpoch() int64 {
+	switch {
+	case d.clean && d.cleanEpoch >= 0:
+		return d.cleanEpoch
+	case d.survived:
+		return d.foundEpoch
+	}
+	return -1
+}
 
 // PageCacheSurvived tells that, though the last process ended badly, everything that it wrote is still there:
 // the machine and the mount are the same since before it started.
@@ -66,8 +80,12 @@ func (d *Dir) readMount() error {
 	if err != nil {
 		return err
 	}
-	d.survived = id != "" && string(note) == id
+	noted, epoch, _ := strings.Cut(string(note), "\n")
+	d.survived = id != "" && noted == id
 	if d.survived {
+		if n, err := strconv.ParseInt(epoch, 10, 64); err == nil && n >= 0 {
+			d.foundEpoch, d.notedEpoch = n, n
+		}
 		return nil
 	}
 	return d.fs.Remove(path.Join(d.path, mountFile))
@@ -77,10 +95,36 @@ func (d *Dir) readMount() error {
 // alone is one that loses nothing, and a clean end is one.
 func (d *Dir) Recovered() error {
 	d.recovered.Store(true)
-	if d.survived || d.mountID == "" {
+	if d.survived {
 		return nil
 	}
-	if err := vfs.WriteFileAtomic(d.fs, path.Join(d.path, mountFile), []byte(d.mountID)); err != nil {
+	d.writing <- struct{}{}
+	defer func() { <-d.writing }()
+	return d.writeMount()
+}
+
+// NoteEpoch notes the broker epoch of this life, for PreviousEpoch of the next one, if it has not yet been; -1 is none.
+// A crash that comes before it looks like one that lost something.
+func (d *Dir) NoteEpoch(epoch int64) error {
+	d.writing <- struct{}{}
+	defer func() { <-d.writing }()
+	if epoch < 0 || epoch == d.notedEpoch || d.Err() != nil {
+		return nil
+	}
+	d.notedEpoch = epoch
+	if !d.survived && !d.recovered.Load() {
+		return nil // Recovered writes it
+	}
+	return d.writeMount()
+}
+
+// writeMount notes the mount and the broker epoch. The caller holds the slot of d.writing.
+func (d *Dir) writeMount() error {
+	if d.mountID == "" {
+		return nil
+	}
+	note := fmt.Appendf(nil, "%s\n%d", d.mountID, d.notedEpoch)
+	if err := vfs.WriteFileAtomic(d.fs, path.Join(d.path, mountFile), note); err != nil {
 		return fmt.Errorf("log directory %s: %w", d.path, err)
 	}
 	return nil
@@ -90,6 +134,9 @@ func (d *Dir) Recovered() error {
 // next start (KIP-966). However cleanly a start is given up, what it found after a crash and did not recover stays unclean.
 func (d *Dir) Close(clean bool, brokerEpoch int64) error {
 	var err error
+	if brokerEpoch < 0 {
+		brokerEpoch = d.PreviousEpoch() // this life had none, so it wrote nothing
+	}
 	if clean && d.Err() == nil && (d.clean || d.recovered.Load()) {
 		err = d.Checkpoint()
 		if err == nil {

@@ -44,6 +44,7 @@ type node struct {
 	incarnation byte
 	refuse      func(metadata.Command) error // not nil: the controller does not answer
 
+	unclean     bool // the broker cannot tell that it lost nothing
 	brokerEpoch int64
 	logDirs     []*log.Dir
 	m           *replica.Manager
@@ -74,6 +75,14 @@ func bubble(t *testing.T, fn func(t *testing.T, n *node)) {
 	})
 }
 
+// previousEpoch is that of the life before, if no directory lost anything.
+func (n *node) previousEpoch() int64 {
+	if n.unclean {
+		return -1
+	}
+	return n.brokerEpoch
+}
+
 // start opens the directories, registers the broker and runs a manager.
 func (n *node) start() {
 	n.t.Helper()
@@ -91,7 +100,7 @@ func (n *node) start() {
 		n.must(&metadata.FenceBroker{ID: nodeID, Epoch: n.brokerEpoch})
 	}
 	n.incarnation++
-	n.must(&metadata.RegisterBroker{ID: nodeID, ClusterID: clusterID, Incarnation: wire.UUID{n.incarnation}, Listeners: []metadata.Listener{{Name: "PLAINTEXT", Host: "localhost", Port: 9092}}, LogDirs: ids, PreviousEpoch: n.brokerEpoch})
+	n.must(&metadata.RegisterBroker{ID: nodeID, ClusterID: clusterID, Incarnation: wire.UUID{n.incarnation}, Listeners: []metadata.Listener{{Name: "PLAINTEXT", Host: "localhost", Port: 9092}}, LogDirs: ids, PreviousEpoch: n.previousEpoch()})
 	n.brokerEpoch = n.img.Broker(nodeID).Epoch
 	n.must(&metadata.UnfenceBroker{ID: nodeID, Epoch: n.brokerEpoch})
 

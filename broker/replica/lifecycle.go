@@ -373,6 +373,9 @@ func (m *Manager) Apply(d *metadata.Delta) {
 	if placed {
 		m.assignDirs()
 	}
+	if m.asked(d, changed) {
+		m.reportEnds()
+	}
 	for _, key := range d.Segments {
 		if p := m.lookup(key.TopicID, key.Partition); p != nil {
 			p.kick()

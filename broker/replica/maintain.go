@@ -22,6 +22,7 @@ func (m *Manager) maintain(context.Context) {
 		p.kick()
 	}
 	m.assignDirs()
+	m.reportEnds()
 }
 
 // internalTopics are never tiered: their records are state that is compacted, or small.

@@ -107,6 +107,7 @@ type Manager struct {
 	uploads  offloader
 	cold     coldReads
 	assigner assigner
+	reporter reporter
 
 	mu         sync.RWMutex
 	partitions map[metadata.PartitionKey]*Partition
@@ -261,6 +262,9 @@ func (m *Manager) checkpoint(context.Context) {
 		}
 		if err := d.Checkpoint(); err != nil {
 			m.logger.Warn("checkpoint of a log directory failed", "path", d.Path(), "error", err)
+		}
+		if err := d.NoteEpoch(m.cfg.BrokerEpoch()); err != nil {
+			m.logger.Warn("broker epoch cannot be noted", "path", d.Path(), "error", err)
 		}
 	}
 }

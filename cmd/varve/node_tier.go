@@ -84,12 +84,12 @@ func (n *node) followerConfig() broker.FollowerConfig {
 	return cfg
 }
 
-// previousEpoch is the broker epoch of the last life if every directory saw it
-// end cleanly, else -1 (KIP-966).
+// previousEpoch is the broker epoch of the last life if no directory lost
+// anything that it wrote, else -1 (KIP-966).
 func (n *node) previousEpoch() int64 {
-	epoch := n.dirs[0].CleanEpoch()
+	epoch := n.dirs[0].PreviousEpoch()
 	for _, d := range n.dirs {
-		if !d.Clean() || d.CleanEpoch() != epoch {
+		if d.PreviousEpoch() != epoch {
 			return -1
 		}
 	}

@@ -34,7 +34,9 @@ func (x *SetFeature) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 // apply of a registration puts a new life of the broker in place fenced. The
 // life before has been fenced, so that it leads nothing. The same life, whose
 // first answer was lost, stays what it is. What it held in a log directory
-// that it does not bring along is lost with this very entry.
+// that it does not bring along is lost with this very entry, and so is the
+// eligibility of what may lack records: all that was not fsynced, unless
+// PreviousEpoch proves that the former life lost nothing (KIP-966).
 func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	old := m.Broker(x.ID)
 	switch {
@@ -63,11 +65,15 @@ func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	if same {
 		b.Epoch, b.Fenced, b.InControlledShutdown = old.Epoch, old.Fenced, old.InControlledShutdown
 	}
+	sound := same || x.PreviousEpoch == old.Epoch
 	recs := append([]Record{b}, m.leave(x.ID, func(p *Partition) departure {
-		if lostDir(p, old, b) {
+		switch {
+		case lostDir(p, old, b):
 			return lost
+		case sound || m.fsynced(p.TopicID):
+			return stays
 		}
-		return stays
+		return unclean
 	})...)
 	if !same {
 		recs = append(recs, m.reassign(x.ID)...)
@@ -94,6 +100,13 @@ func (p *Partition) dir(replica int) wire.UUID {
 		return p.Dirs[replica]
 	}
 	return wire.UUID{}
+}
+
+// dirs is a copy of Dirs, as long as Replicas.
+func (p *Partition) dirs() []wire.UUID {
+	dirs := make([]wire.UUID, len(p.Replicas))
+	copy(dirs, p.Dirs)
+	return dirs
 }
 
 func (x *FenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
@@ -127,8 +140,13 @@ func (x *UnfenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	next.Fenced = false
 	recs := []Record{&next}
 	for p := range m.AllPartitions() {
-		if p.Leader == NoLeader && slices.Contains(p.ISR, x.ID) {
-			recs = append(recs, p.elect(x.ID))
+		if p.Leader != NoLeader || !slices.Contains(p.Replicas, x.ID) {
+			continue
+		}
+		c := m.change(p)
+		c.in = x.ID
+		if row := c.settle(); row != nil {
+			recs = append(recs, row)
 		}
 	}
 	for t := range m.Tasks() {
@@ -171,10 +189,7 @@ func (x *AssignDirs) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 		}
 		if i := slices.Index(p.Replicas, x.BrokerID); i >= 0 && p.dir(i) != d.Dir {
 			next := *p
-			next.Dirs = slices.Clone(p.Dirs)
-			for len(next.Dirs) < len(p.Replicas) {
-				next.Dirs = append(next.Dirs, wire.UUID{})
-			}
+			next.Dirs = p.dirs()
 			next.Dirs[i] = d.Dir
 			recs = append(recs, &next)
 		}
@@ -205,77 +220,6 @@ func (m *Image) brokerAt(id int32, epoch int64) (*Broker, error) {
 		return nil, Refuse(kerr.StaleBrokerEpoch, "broker %d is at epoch %d, the request at %d", id, b.Epoch, epoch)
 	}
 	return b, nil
-}
-
-// departure is how a broker leaves a partition.
-type departure int
-
-const (
-	stays   departure = iota
-	leaving           // shuts down in good order: hands over what it can, keeps what nobody else can lead
-	fenced            // leads no more; remains in sync if it is the last member
-	lost              // its copy is gone: neither leads nor is in sync, whoever remains
-)
-
-// leave returns the partition rows after broker id has left, each in the way
-// that how says.
-func (m *Image) leave(id int32, how func(*Partition) departure) []Record {
-	var recs []Record
-	for p := range m.AllPartitions() {
-		if !slices.Contains(p.Replicas, id) {
-			continue
-		}
-		if d := how(p); d != stays {
-			if next := m.without(p, id, d); next != nil {
-				recs = append(recs, next)
-			}
-		}
-	}
-	return recs
-}
-
-// without returns p after broker id has departed, nil if that changes nothing.
-func (m *Image) without(p *Partition, id int32, d departure) *Partition {
-	next := *p
-	next.ISR = remove(p.ISR, id)
-	if d == lost {
-		next.ELR = remove(p.ELR, id)
-		next.LastKnownELR = remove(p.LastKnownELR, id)
-	} else if len(next.ISR) == 0 {
-		next.ISR = p.ISR // the last member stays, so that it can be elected again
-	}
-	if p.Leader == id {
-		next.Leader = m.successor(p, id)
-		if next.Leader == NoLeader && d == leaving {
-			next.Leader, next.ISR = id, p.ISR
-		}
-	}
-	if next.Leader != p.Leader {
-		next.LeaderEpoch++
-	} else if len(next.ISR) == len(p.ISR) && len(next.ELR) == len(p.ELR) && len(next.LastKnownELR) == len(p.LastKnownELR) {
-		return nil
-	}
-	next.PartitionEpoch++
-	return &next
-}
-
-// successor is the first active replica in sync, id aside.
-func (m *Image) successor(p *Partition, id int32) int32 {
-	for _, r := range p.Replicas {
-		if r != id && slices.Contains(p.ISR, r) && m.Broker(r).Active() {
-			return r
-		}
-	}
-	return NoLeader
-}
-
-// elect returns p with a new leader.
-func (p *Partition) elect(leader int32) *Partition {
-	next := *p
-	next.Leader = leader
-	next.LeaderEpoch++
-	next.PartitionEpoch++
-	return &next
 }
 
 // reassign hands the tasks of a broker that leaves to another one.

@@ -76,7 +76,7 @@ func TestRegisterBroker(t *testing.T) {
 }
 
 // TestFencing follows KIP-841: who is fenced leads nothing and is in sync
-// nowhere, but the last member of an ISR stays in it.
+// nowhere; the last member of an ISR is eligible when it comes back (KIP-966).
 func TestFencing(t *testing.T) {
 	c := newCluster(t)
 	b1, b2 := c.broker(1), c.broker(2)
@@ -87,7 +87,7 @@ func TestFencing(t *testing.T) {
 	if p := state(0); p.Leader != 2 || p.LeaderEpoch != 1 || !slices.Equal(p.ISR, []int32{2}) {
 		t.Errorf("0: %+v", p)
 	}
-	if p := state(1); p.Leader != NoLeader || p.LeaderEpoch != 1 || !slices.Equal(p.ISR, []int32{1}) {
+	if p := state(1); p.Leader != NoLeader || p.LeaderEpoch != 1 || len(p.ISR) > 0 || !slices.Equal(p.ELR, []int32{1}) {
 		t.Errorf("1: %+v", p)
 	}
 	if p := state(2); p.Leader != 2 || p.LeaderEpoch != 0 || p.PartitionEpoch != 1 || !slices.Equal(p.ISR, []int32{2}) {
@@ -98,7 +98,7 @@ func TestFencing(t *testing.T) {
 		t.Errorf("fenced twice: %+v", p)
 	}
 	c.must(&FenceBroker{ID: 2, Epoch: b2.Epoch})
-	if p := state(0); p.Leader != NoLeader || !slices.Equal(p.ISR, []int32{2}) {
+	if p := state(0); p.Leader != NoLeader || len(p.ISR) > 0 || !slices.Equal(p.ELR, []int32{2}) {
 		t.Errorf("0: %+v", p)
 	}
 	c.must(&UnfenceBroker{ID: 1, Epoch: b1.Epoch})
@@ -153,7 +153,9 @@ func TestLostDirectory(t *testing.T) {
 	c.refused(kerr.LogDirNotFound, &AssignDirs{BrokerID: 1, BrokerEpoch: epoch, Dirs: []DirAssignment{{tp.ID, 0, d}}})
 	c.must(&AssignDirs{BrokerID: 1, BrokerEpoch: epoch, Dirs: []DirAssignment{{tp.ID, 0, a}, {tp.ID, 1, b}, {tp.ID, 99, b}}})
 	c.must(&FenceBroker{ID: 1, Epoch: epoch})
-	c.must(register(a, d))
+	again := register(a, d)
+	again.PreviousEpoch = epoch
+	c.must(again)
 	c.must(&UnfenceBroker{ID: 1, Epoch: c.img.Broker(1).Epoch})
 	for p, leader := range []int32{1, NoLeader, NoLeader} { // the third was never assigned: it may have been in b
 		if got := c.img.Partition(tp.ID, int32(p)); got.Leader != leader || (leader == NoLeader) != (len(got.ISR) == 0) {

@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -44,7 +43,7 @@ func (x *CreateTopic) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	if x.ID.IsZero() || m.TopicByID(x.ID) != nil || m.purging(x.ID) {
 		return nil, nil, Refuse(kerr.InvalidRequest, "topic id %s is not new", x.ID)
 	}
-	recs := []Record{&Topic{ID: x.ID, Name: x.Name, NumPartitions: int32(len(x.Assignments)), Durability: x.Durability, CreatedMs: at.TimeMs}}
+	recs := []Record{&Topic{ID: x.ID, Name: x.Name, NumPartitions: int32(len(x.Assignments)), Durability: x.Durability, MinInSync: x.MinInSync, CreatedMs: at.TimeMs}}
 	if len(x.Configs) > 0 {
 		recs = append(recs, &Config{Type: ResourceTopic, Name: x.Name, Entries: x.Configs, Modified: at.Index})
 	}
@@ -105,11 +104,7 @@ func (m *Image) newPartition(topicID wire.UUID, index int32, replicas []int32) (
 		if b == nil {
 			return nil, Refuse(kerr.InvalidReplicaAssignment, "partition %d: broker %d is not registered", index, r)
 		}
-		dir := wire.UUID{}
-		if len(b.LogDirs) == 1 {
-			dir = b.LogDirs[0]
-		}
-		p.Dirs = append(p.Dirs, dir)
+		p.Dirs = append(p.Dirs, b.onlyDir())
 		if b.Active() {
 			p.ISR = append(p.ISR, r)
 		}
@@ -119,6 +114,14 @@ func (m *Image) newPartition(topicID wire.UUID, index int32, replicas []int32) (
 	}
 	p.Leader = p.ISR[0]
 	return p, nil
+}
+
+// onlyDir is where a new replica of the broker surely lies; zero if it has a choice.
+func (b *Broker) onlyDir() (dir wire.UUID) {
+	if b != nil && len(b.LogDirs) == 1 {
+		dir = b.LogDirs[0]
+	}
+	return dir
 }
 
 func (x *CreatePartitions) apply(m *Image, _ Meta) ([]Record, []byte, error) {
@@ -178,34 +181,24 @@ func (x *AlterConfig) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	if v := m.ConfigVersion(x.Type, x.Name); v != x.Version {
 		return nil, nil, Refuse(kerr.InvalidUpdateVersion, "the configuration of %q is at version %d, not %d", x.Name, v, x.Version)
 	}
-	return []Record{&Config{Type: x.Type, Name: x.Name, Entries: x.Entries, Modified: at.Index}}, nil, nil
+	c := &Config{Type: x.Type, Name: x.Name, Entries: x.Entries, Modified: at.Index}
+	return append([]Record{c}, m.eligibleUnder(c)...), nil, nil
 }
 
-// apply follows ReplicationControlManager.alterPartition (KIP-497, 841, 903).
-func (x *AlterPartition) apply(m *Image, _ Meta) ([]Record, []byte, error) {
-	p, err := m.ledBy(x.BrokerID, x.BrokerEpoch, x.TopicID, x.Partition, x.LeaderEpoch)
-	if err != nil {
-		return nil, nil, err
-	}
-	if x.PartitionEpoch != p.PartitionEpoch {
-		return nil, nil, Refuse(kerr.InvalidUpdateVersion, "the partition epoch is %d, not %d", p.PartitionEpoch, x.PartitionEpoch)
-	}
-	isr := make([]int32, 0, len(x.ISR))
-	for _, member := range x.ISR {
-		if slices.Contains(isr, member.BrokerID) || !slices.Contains(p.Replicas, member.BrokerID) {
-			return nil, nil, Refuse(kerr.InvalidRequest, "broker %d is no replica, or named twice", member.BrokerID)
+// eligibleUnder returns the rows that change with a configuration: where min.insync.replicas is now as low as what is in
+// sync, records are acknowledged again without those who were eligible, so they are no longer.
+func (m *Image) eligibleUnder(c *Config) []Record {
+	after := m.Replay([]Record{c}, m.index, m.term)
+	var recs []Record
+	for t := range m.Topics() {
+		if c.Type == ResourceTopic && c.Name != t.Name || m.minInSync(t) == after.minInSync(t) {
+			continue
 		}
-		b := m.Broker(member.BrokerID)
-		if !b.Active() || member.BrokerEpoch != -1 && member.BrokerEpoch != b.Epoch {
-			return nil, nil, Refuse(kerr.IneligibleReplica, "broker %d is fenced, shutting down or no longer at epoch %d", member.BrokerID, member.BrokerEpoch)
+		for p := range m.Partitions(t.ID) {
+			if row := after.change(p).settle(); row != nil {
+				recs = append(recs, row)
+			}
 		}
-		isr = append(isr, member.BrokerID)
 	}
-	if !slices.Contains(isr, p.Leader) {
-		return nil, nil, Refuse(kerr.InvalidRequest, "the leader %d must be in sync", p.Leader)
-	}
-	next := *p
-	next.ISR = isr
-	next.PartitionEpoch++
-	return []Record{&next}, nil, nil
+	return recs
 }

@@ -44,18 +44,19 @@ type (
 		Rack        string
 		Listeners   []Listener
 		LogDirs     []wire.UUID
-		// PreviousEpoch is the broker epoch that the clean-shutdown file
-		// holds, -1 without one (KIP-966).
+		// PreviousEpoch is the broker epoch of the last life of which
+		// nothing that was written is lost: it ended cleanly (KIP-966), or
+		// its page cache survived it. -1 if that is not known.
 		PreviousEpoch int64
 	}
 	// FenceBroker takes a broker out of service: it leads nothing and leaves
-	// every ISR but those of which it is the last member (KIP-841).
+	// every ISR (KIP-841), also as the last member (KIP-966).
 	FenceBroker struct {
 		ID    int32
 		Epoch int64
 	}
 	// UnfenceBroker puts it into service: it is elected wherever nobody leads
-	// and it is in sync.
+	// and it is eligible.
 	UnfenceBroker struct {
 		ID    int32
 		Epoch int64
@@ -98,6 +99,7 @@ type (
 		Assignments [][]int32
 		Configs     map[string]string
 		Durability  string
+		MinInSync   int32
 	}
 	// DeleteTopic leaves a PurgeTopic task if the topic may have objects.
 	DeleteTopic struct{ ID wire.UUID }
@@ -129,6 +131,34 @@ type (
 	ISRMember struct {
 		BrokerID    int32
 		BrokerEpoch int64 // -1: not known
+	}
+	// ReportEnd is a replica's answer to a row that has nobody eligible: how
+	// far its log goes. Once all that must have answered, the best leads. It
+	// is harmless where a leader was found meanwhile.
+	ReportEnd struct {
+		BrokerID    int32
+		BrokerEpoch int64
+		TopicID     wire.UUID
+		Partition   int32
+		LastEpoch   int32
+		End         int64
+	}
+	// ElectLeader elects the preferred replica or, if Unclean, any replica
+	// that lives, the best that is known, where nobody leads: acknowledged
+	// records may be lost (Partition.LossEpoch).
+	ElectLeader struct {
+		TopicID   wire.UUID
+		Partition int32
+		Unclean   bool
+	}
+	// AlterReassignment begins, changes or cancels the move of a partition to
+	// other replicas (KIP-455).
+	AlterReassignment struct {
+		TopicID    wire.UUID
+		Partition  int32
+		Target     []int32
+		Cancel     bool
+		KeepFactor bool // refuse a change of the number of replicas
 	}
 )
 

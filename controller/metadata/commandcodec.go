@@ -15,6 +15,9 @@ func (*DeleteTopic) commandKind() uint64         { return 21 }
 func (*CreatePartitions) commandKind() uint64    { return 22 }
 func (*AlterConfig) commandKind() uint64         { return 23 }
 func (*AlterPartition) commandKind() uint64      { return 24 }
+func (*ReportEnd) commandKind() uint64           { return 25 }
+func (*ElectLeader) commandKind() uint64         { return 26 }
+func (*AlterReassignment) commandKind() uint64   { return 27 }
 func (*ReserveObject) commandKind() uint64       { return 30 }
 func (*CommitSegment) commandKind() uint64       { return 31 }
 func (*ReleaseReservation) commandKind() uint64  { return 32 }
@@ -54,6 +57,12 @@ func newCommand(kind uint64) Command {
 		return new(AlterConfig)
 	case 24:
 		return new(AlterPartition)
+	case 25:
+		return new(ReportEnd)
+	case 26:
+		return new(ElectLeader)
+	case 27:
+		return new(AlterReassignment)
 	case 30:
 		return new(ReserveObject)
 	case 31:
@@ -128,6 +137,7 @@ func (x *CreateTopic) fields(c *coder) {
 	assignments(c, &x.Assignments)
 	c.strings(&x.Configs)
 	c.string(&x.Durability)
+	num(c, &x.MinInSync)
 }
 
 func (x *DeleteTopic) fields(c *coder) { c.uuid(&x.ID) }
@@ -154,6 +164,28 @@ func (x *AlterPartition) fields(c *coder) {
 	list(c, &x.ISR, func(c *coder, m *ISRMember) {
 		c.nested(func(c *coder) { brokerAndEpoch(c, &m.BrokerID, &m.BrokerEpoch) })
 	})
+}
+
+func (x *ReportEnd) fields(c *coder) {
+	brokerAndEpoch(c, &x.BrokerID, &x.BrokerEpoch)
+	c.uuid(&x.TopicID)
+	num(c, &x.Partition)
+	num(c, &x.LastEpoch)
+	num(c, &x.End)
+}
+
+func (x *ElectLeader) fields(c *coder) {
+	c.uuid(&x.TopicID)
+	num(c, &x.Partition)
+	c.bool(&x.Unclean)
+}
+
+func (x *AlterReassignment) fields(c *coder) {
+	c.uuid(&x.TopicID)
+	num(c, &x.Partition)
+	list(c, &x.Target, number32)
+	c.bool(&x.Cancel)
+	c.bool(&x.KeepFactor)
 }
 
 func (x *ReserveObject) fields(c *coder) {

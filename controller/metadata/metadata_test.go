@@ -42,16 +42,62 @@ func (c *cluster) must(cmd Command) Result {
 	return r
 }
 
-// broker registers and unfences a broker.
+// broker registers and unfences a broker, whose life before, if it had one, ended cleanly.
 func (c *cluster) broker(id int32) *Broker {
+	c.t.Helper()
+	previous := int64(-1)
+	if old := c.img.Broker(id); old != nil {
+		previous = old.Epoch
+	}
+	c.register(id, previous)
+	c.must(&UnfenceBroker{ID: id, Epoch: c.img.Broker(id).Epoch})
+	return c.img.Broker(id)
+}
+
+// register begins another life of a broker, fenced; previous is the life of which it lost nothing.
+func (c *cluster) register(id int32, previous int64) *Broker {
 	c.t.Helper()
 	if c.dirs[id].IsZero() {
 		c.dirs[id] = wire.NewUUID()
 	}
-	c.must(&RegisterBroker{ID: id, ClusterID: "c", Incarnation: wire.NewUUID(), LogDirs: []wire.UUID{c.dirs[id]},
+	c.must(&RegisterBroker{ID: id, ClusterID: "c", Incarnation: wire.NewUUID(), LogDirs: []wire.UUID{c.dirs[id]}, PreviousEpoch: previous,
 		Listeners: []Listener{{Name: "PLAINTEXT", Host: "127.0.0.1", Port: 9092}}})
-	c.must(&UnfenceBroker{ID: id, Epoch: c.img.Broker(id).Epoch})
 	return c.img.Broker(id)
+}
+
+// fence takes a broker out of service.
+func (c *cluster) fence(ids ...int32) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.must(&FenceBroker{ID: id, Epoch: c.img.Broker(id).Epoch})
+	}
+}
+
+// crash ends a life of a broker such that it may have lost records, and begins another one, fenced.
+func (c *cluster) crash(ids ...int32) {
+	c.t.Helper()
+	c.fence(ids...)
+	for _, id := range ids {
+		c.register(id, -1)
+	}
+}
+
+func (c *cluster) unfence(ids ...int32) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.must(&UnfenceBroker{ID: id, Epoch: c.img.Broker(id).Epoch})
+	}
+}
+
+// alter has the leader propose an ISR.
+func (c *cluster) alter(p *Partition, isr ...int32) {
+	c.t.Helper()
+	x := &AlterPartition{BrokerID: p.Leader, BrokerEpoch: c.img.Broker(p.Leader).Epoch, TopicID: p.TopicID, Partition: p.Index,
+		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
+	for _, id := range isr {
+		x.ISR = append(x.ISR, ISRMember{id, c.img.Broker(id).Epoch})
+	}
+	c.must(x)
 }
 
 func (c *cluster) topic(name string, assignments ...[]int32) *Topic {

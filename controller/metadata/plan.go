@@ -62,6 +62,7 @@ func (p *Planner) CreateTopic(n NewTopic) (*CreateTopic, error) {
 		Assignments: assignments,
 		Configs:     n.Configs,
 		Durability:  config.DurabilityFor(layers, len(assignments[0])),
+		MinInSync:   config.MinInSyncFor(config.Layers{Static: p.Static}, len(assignments[0])),
 	}, nil
 }
 
@@ -153,7 +154,7 @@ func (p *Planner) CreatePartitions(topic string, count int32, assignments [][]in
 	case len(assignments) > 0 && int64(len(assignments)) != grow:
 		return nil, Refuse(kerr.InvalidReplicaAssignment, "Attempted to add %d additional partition(s), but only %d assignment(s) were specified.", grow, len(assignments))
 	}
-	factor := len(p.Image.Partition(t.ID, 0).Replicas)
+	factor := len(p.Image.Partition(t.ID, 0).Target())
 	for _, replicas := range assignments {
 		if len(replicas) != factor {
 			return nil, Refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes a partition with %d replica(s), but this is not consistent with the topic's replication factor of %d.", len(replicas), factor)

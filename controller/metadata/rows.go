@@ -19,6 +19,9 @@ type Topic struct {
 	// varve.durability goes before it.
 	Durability string
 	CreatedMs  int64
+	// MinInSync is what the static min.insync.replicas, or its default, came to when the topic was created; the
+	// topic's own property and the one set for all brokers go before it (Image.TopicConfig).
+	MinInSync int32
 }
 
 func (t *Topic) fields(c *coder) {
@@ -27,6 +30,7 @@ func (t *Topic) fields(c *coder) {
 	num(c, &t.NumPartitions)
 	c.string(&t.Durability)
 	num(c, &t.CreatedMs)
+	num(c, &t.MinInSync)
 }
 
 // NoLeader stands for "none" where a broker id is expected.
@@ -42,17 +46,44 @@ type Partition struct {
 	// lists is a lost one.
 	Dirs []wire.UUID
 	ISR  []int32
-	// ELR and LastKnownELR are the eligible leader replicas of KIP-966.
+	// ELR and LastKnownELR are those of KIP-966. While fewer than min.insync.replicas are in sync nothing is
+	// acknowledged to all, so who was in sync remains eligible as a leader (ELR), until it may have lost records:
+	// then it is one of those who are asked what they still have (LastKnownELR).
 	ELR, LastKnownELR []int32
 	Leader            int32 // NoLeader: offline
 	LeaderEpoch       int32 // rises with every change of Leader
-	PartitionEpoch    int32 // rises with every change of this row by an election or AlterPartition
+	PartitionEpoch    int32 // rises with every change of this row but of LogStart, RemoteEnd and DeleteUpTo
 	LogStart          int64
 	RemoteEnd         RemoteEnd
 	// Objects that end at or below DeleteUpTo may be deleted from the store
 	// once the grace has passed since DeleteUpToMs (the controller's time).
 	DeleteUpTo   int64
 	DeleteUpToMs int64
+	// A reassignment under way (KIP-455): Adding and Removing are parts of
+	// Replicas, which begins with the target.
+	Adding, Removing []int32
+	// Ends is what the replicas of a partition have that nobody is eligible to
+	// lead; empty otherwise.
+	Ends []ReplicaEnd
+	// LossEpoch is the leader epoch of the last election of a replica that may
+	// lack acknowledged records; 0: there was none.
+	LossEpoch int32
+}
+
+// ReplicaEnd is where a replica's log ends, as its broker reported it in one
+// of its lives.
+type ReplicaEnd struct {
+	BrokerID    int32
+	BrokerEpoch int64
+	LastEpoch   int32 // leader epoch of its last batch, -1 if it has none
+	End         int64
+}
+
+func (e *ReplicaEnd) fields(c *coder) {
+	num(c, &e.BrokerID)
+	num(c, &e.BrokerEpoch)
+	num(c, &e.LastEpoch)
+	num(c, &e.End)
 }
 
 func (p *Partition) fields(c *coder) {
@@ -70,6 +101,10 @@ func (p *Partition) fields(c *coder) {
 	num(c, &p.RemoteEnd)
 	num(c, &p.DeleteUpTo)
 	num(c, &p.DeleteUpToMs)
+	list(c, &p.Adding, number32)
+	list(c, &p.Removing, number32)
+	list(c, &p.Ends, func(c *coder, e *ReplicaEnd) { c.nested(e.fields) })
+	num(c, &p.LossEpoch)
 }
 
 // RemoteEnd is where a partition's committed remote segments end. Its zero

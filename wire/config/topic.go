@@ -2,6 +2,8 @@ package config
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Durability is what an acknowledgement of a topic promises.
@@ -120,4 +122,20 @@ func DurabilityFor(layers Layers, replicas int) string {
 		return Replicated
 	}
 	return Fsync
+}
+
+// MinInSyncFor decides what creation stores as min.insync.replicas of a topic
+// that does not set it: the broker's value, or where that is not set, 2 of three
+// and more replicas, else 1.
+func MinInSyncFor(layers Layers, replicas int) int32 {
+	p, ok := Lookup(BrokerScope, "min.insync.replicas")
+	if value, source, set := layers.effective(p); ok && set && source != Default {
+		if n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 32); err == nil && n > 0 {
+			return int32(n)
+		}
+	}
+	if replicas >= replicatedFrom {
+		return 2
+	}
+	return 1
 }
