@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race lint fuzz minio crash interop bench demo ci
+.PHONY: help build check test race lint fuzz minio crash power interop bench demo ci
 
 # Tools are built at these versions into .cache/bin, beside a stamp that names the version.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
@@ -63,6 +63,9 @@ bench: build ## Varve beside Apache Kafka on this machine (BENCHARGS=-help lists
 
 demo: build ## the main job on real input: write, offload, read back, compare (DEMOARGS=-h lists the flags)
 	go run ./test/demo -varve bin/varve $(DEMOARGS)
+
+power: ## power losses on a real ext4, as root, and a control without fdatasync that must lose (POWERARGS=-h lists the flags)
+	go run ./test/power $(POWERARGS)
 
 ci: ## what runs before anything lands: make test, then make interop
 	.ci/run
