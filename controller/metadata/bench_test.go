@@ -46,6 +46,34 @@ func BenchmarkFence(b *testing.B) {
 	}
 }
 
+// BenchmarkFenceOther fences one of three brokers that each partition has, which leads none of them.
+func BenchmarkFenceOther(b *testing.B) {
+	m, topic := big(b)
+	recs := []Record{&Broker{ID: 2, Epoch: 1}, &Broker{ID: 3, Epoch: 1}}
+	for p := range m.Partitions(topic.ID) {
+		row := *p
+		row.Replicas, row.ISR = []int32{1, 2, 3}, []int32{1, 2, 3}
+		recs = append(recs, &row)
+	}
+	m = m.Replay(recs, 2, 1)
+	for b.Loop() {
+		if _, recs, r := Apply(m, &FenceBroker{ID: 2, Epoch: 1}, Meta{Index: 3}); r.Err() != nil || len(recs) < 10_000 {
+			b.Fatal(r.Err())
+		}
+	}
+}
+
+// BenchmarkFenceIdle fences a broker that has no replica.
+func BenchmarkFenceIdle(b *testing.B) {
+	m, _ := big(b)
+	m = m.Replay([]Record{&Broker{ID: 2, Epoch: 1}}, 2, 1)
+	for b.Loop() {
+		if _, recs, r := Apply(m, &FenceBroker{ID: 2, Epoch: 1}, Meta{Index: 3}); r.Err() != nil || len(recs) != 1 {
+			b.Fatal(r.Err())
+		}
+	}
+}
+
 func BenchmarkSnapshot(b *testing.B) {
 	m, _ := big(b)
 	for b.Loop() {

@@ -68,6 +68,7 @@ func (c *change) settle() *Partition {
 	c.keepEligible()
 	c.completeReassignment()
 	c.elect()
+	c.completeReassignment() // the leader may have been all that was missing; it stays, being of the target
 	if len(p.ISR) >= c.m.MinInSync(p) {
 		p.ELR, p.LastKnownELR = nil, nil // the high watermark moves on without them
 	}

@@ -17,10 +17,10 @@ import (
 func TestRandomCommands(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(8) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomCommands(t, rand.New(rand.NewPCG(seed, 0)), 600, outcomes) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomCommands(t, rand.New(rand.NewPCG(seed, 0)), 1000, outcomes) })
 	}
 	for _, kind := range []Command{&CreateTopic{}, &DeleteTopic{}, &CreatePartitions{}, &ReserveObject{}, &CommitSegment{}, &DeleteSegmentsUpTo{}, &ForgetSegments{},
-		&CompleteTask{}, &RegisterBroker{}, &AlterPartition{}, &AlterConfig{}} {
+		&CompleteTask{}, &RegisterBroker{}, &AlterPartition{}, &AlterConfig{}, &ElectLeader{}, &AlterReassignment{}, &ReportEnd{}} {
 		for _, ok := range []bool{true, false} {
 			if n := outcomes[fmt.Sprintf("%T %v", kind, ok)]; n < 5 {
 				t.Errorf("%T: accepted=%v only %d times: the test has lost its way", kind, ok, n)
@@ -69,6 +69,7 @@ func randomCommands(t *testing.T, rng *rand.Rand, steps int, outcomes map[string
 		}
 		checkDelta(t, leader, next, recs)
 		checkImage(t, next)
+		checkEpochs(t, leader, next)
 		leader = next
 	}
 }
@@ -117,14 +118,7 @@ func checkImage(t *testing.T, m *Image) {
 		t.Fatalf("%d partitions, %d rows", partitions, m.NumPartitions())
 	}
 	for p := range m.AllPartitions() {
-		if p.Leader != NoLeader && (!slices.Contains(p.ISR, p.Leader) || m.Broker(p.Leader).Fenced) {
-			t.Fatalf("led by %d, who is not in sync or fenced: %+v", p.Leader, p)
-		}
-		for _, r := range p.ISR {
-			if m.Broker(r).Fenced && len(p.ISR) > 1 {
-				t.Fatalf("%d is fenced and in sync: %+v", r, p)
-			}
-		}
+		checkPartition(t, m, p)
 		at, end := int64(0), int64(0)
 		for s := range m.Segments(p.TopicID, p.Index, 0) {
 			if s.Base < at || s.End <= s.Base {
@@ -143,10 +137,76 @@ func checkImage(t *testing.T, m *Image) {
 	}
 }
 
+// checkPartition holds what must be true of who leads a partition and who could.
+func checkPartition(t *testing.T, m *Image, p *Partition) {
+	t.Helper()
+	if len(distinct(p.Replicas)) != len(p.Replicas) || len(p.Replicas) == 0 || len(p.Dirs) != len(p.Replicas) {
+		t.Fatalf("replicas: %+v", p)
+	}
+	sets := slices.Concat(p.ISR, p.ELR, p.LastKnownELR)
+	if len(distinct(sets)) != len(sets) || len(intersect(sets, p.Replicas)) != len(sets) {
+		t.Fatalf("in two of ISR, ELR and LastKnownELR, or no replica: %+v", p)
+	}
+	if len(p.ELR)+len(p.LastKnownELR) > 0 && len(p.ISR) >= m.MinInSync(p) {
+		t.Fatalf("enough are in sync, yet others are eligible: %+v", p)
+	}
+	if (p.Leader == NoLeader) != (len(p.ISR) == 0) || p.Leader != NoLeader && !slices.Contains(p.ISR, p.Leader) {
+		t.Fatalf("led by %d, who is not in sync, or by nobody though one is: %+v", p.Leader, p)
+	}
+	for _, r := range p.ISR {
+		if b := m.Broker(r); b.Fenced || !b.Active() && r != p.Leader {
+			t.Fatalf("%d is out of service and in sync: %+v", r, p)
+		}
+	}
+	for _, r := range p.ELR {
+		if p.Leader == NoLeader && m.Broker(r).Active() {
+			t.Fatalf("nobody leads, though %d is eligible: %+v", r, p)
+		}
+	}
+	if len(p.Ends) > 0 && !p.Undecided() || p.LossEpoch > p.LeaderEpoch {
+		t.Fatalf("%+v", p)
+	}
+	moved := slices.Concat(p.Adding, p.Removing)
+	if len(distinct(moved)) != len(moved) || len(intersect(moved, p.Replicas)) != len(moved) || len(p.Target()) == 0 || len(p.Original()) == 0 {
+		t.Fatalf("reassignment: %+v", p)
+	}
+	if p.Reassigning() && len(without(p.Adding, p.ISR)) == 0 && len(without(p.ISR, p.Removing)) >= max(m.MinInSync(p), 1) {
+		t.Fatalf("the reassignment is complete, and goes on: %+v", p)
+	}
+}
+
+// checkEpochs holds that epochs rise with what they stand for, and never fall.
+func checkEpochs(t *testing.T, old, next *Image) {
+	t.Helper()
+	for p := range next.AllPartitions() {
+		before := old.Partition(p.TopicID, p.Index)
+		if before == nil || before == p {
+			continue
+		}
+		if p.LeaderEpoch < before.LeaderEpoch || p.PartitionEpoch < before.PartitionEpoch || p.LossEpoch < before.LossEpoch {
+			t.Fatalf("an epoch fell: %+v, was %+v", p, before)
+		}
+		if p.Leader != before.Leader && p.LeaderEpoch == before.LeaderEpoch || !p.sameState(before) && p.PartitionEpoch == before.PartitionEpoch {
+			t.Fatalf("an epoch stands: %+v, was %+v", p, before)
+		}
+	}
+}
+
 // generator makes commands that are mostly right, by looking at the image.
 type generator struct {
 	rng  *rand.Rand
-	dirs [4]wire.UUID
+	dirs [propertyBrokers + 1]wire.UUID
+}
+
+const propertyBrokers = 5
+
+// replicas picks up to four brokers.
+func (g *generator) replicas() []int32 {
+	var ids []int32
+	for _, i := range g.rng.Perm(propertyBrokers)[:1+g.rng.IntN(4)] {
+		ids = append(ids, int32(i+1))
+	}
+	return ids
 }
 
 func (g *generator) uuid() (u wire.UUID) {
@@ -157,7 +217,7 @@ func (g *generator) uuid() (u wire.UUID) {
 }
 
 func (g *generator) command(m *Image) Command {
-	id := g.rng.Int32N(3) + 1
+	id := g.rng.Int32N(propertyBrokers) + 1
 	b := m.Broker(id)
 	if b == nil {
 		b = &Broker{ID: id}
@@ -175,13 +235,42 @@ func (g *generator) command(m *Image) Command {
 	} else {
 		p = &Partition{TopicID: g.uuid(), Leader: id}
 	}
-	switch g.rng.IntN(20) {
+	switch g.rng.IntN(28) {
+	case 20, 21:
+		x := &AlterReassignment{TopicID: p.TopicID, Partition: p.Index, Target: g.replicas(), Cancel: g.rng.IntN(4) == 0}
+		if g.rng.IntN(20) == 0 {
+			x.Target = append(x.Target, 77)
+		}
+		return x
+	case 22:
+		return &ElectLeader{TopicID: p.TopicID, Partition: p.Index, Unclean: g.rng.IntN(4) == 0}
+	case 23, 24:
+		for q := range m.AllPartitions() {
+			if r := q.Replicas[g.rng.IntN(len(q.Replicas))]; q.Undecided() && m.Broker(r) != nil {
+				return &ReportEnd{BrokerID: r, BrokerEpoch: m.Broker(r).Epoch - g.rng.Int64N(2)*g.rng.Int64N(2), TopicID: q.TopicID, Partition: q.Index,
+					LastEpoch: q.LeaderEpoch - g.rng.Int32N(2), End: g.rng.Int64N(9)}
+			}
+		}
+		return &UnregisterBroker{ID: b.ID}
+	case 25:
+		if p.Leader != NoLeader && m.Broker(p.Leader) != nil { // all that live catch up
+			x := &AlterPartition{BrokerID: p.Leader, BrokerEpoch: m.Broker(p.Leader).Epoch, TopicID: p.TopicID, Partition: p.Index, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
+			for _, r := range p.Replicas {
+				if m.Broker(r).Active() {
+					x.ISR = append(x.ISR, ISRMember{r, m.Broker(r).Epoch})
+				}
+			}
+			return x
+		}
+		return &UnfenceBroker{ID: b.ID, Epoch: b.Epoch}
+	case 26:
+		return &AlterConfig{Type: ResourceBroker, Version: m.ConfigVersion(ResourceBroker, ""), Entries: map[string]string{"min.insync.replicas": fmt.Sprint(1 + g.rng.IntN(3))}}
 	case 0, 1:
 		if g.dirs[id].IsZero() || g.rng.IntN(30) == 0 {
 			g.dirs[id] = g.uuid()
 		}
 		return &RegisterBroker{ID: b.ID, ClusterID: "c", Incarnation: g.uuid(), Rack: "r", LogDirs: []wire.UUID{g.dirs[b.ID]},
-			Listeners: []Listener{{"P", "host", 9092, 0}}, PreviousEpoch: -1}
+			Listeners: []Listener{{"P", "host", 9092, 0}}, PreviousEpoch: b.Epoch - g.rng.Int64N(2)}
 	case 2, 3, 4:
 		return &UnfenceBroker{ID: b.ID, Epoch: b.Epoch}
 	case 5:
@@ -194,9 +283,10 @@ func (g *generator) command(m *Image) Command {
 	case 7:
 		var parts [][]int32
 		for range g.rng.IntN(3) + 1 {
-			parts = append(parts, []int32{1 + g.rng.Int32N(3), 1 + g.rng.Int32N(3)}[:1+g.rng.IntN(2)])
+			parts = append(parts, g.replicas())
 		}
-		return &CreateTopic{ID: g.uuid(), Name: fmt.Sprintf("topic-%d", g.rng.IntN(6)), Assignments: parts, Configs: map[string]string{"a": "1", "b": ""}}
+		return &CreateTopic{ID: g.uuid(), Name: fmt.Sprintf("topic-%d", g.rng.IntN(6)), Assignments: parts, Configs: map[string]string{"a": "1", "b": ""},
+			MinInSync: g.rng.Int32N(4), Durability: []string{"", "fsync", "replicated"}[g.rng.IntN(3)]}
 	case 8:
 		if g.rng.IntN(4) == 0 {
 			return &DeleteTopic{ID: p.TopicID}
@@ -204,7 +294,7 @@ func (g *generator) command(m *Image) Command {
 		return &CreatePartitions{TopicID: p.TopicID, Existing: g.rng.Int32N(4), Assignments: [][]int32{{1}}}
 	case 9:
 		name := fmt.Sprintf("topic-%d", g.rng.IntN(6))
-		x := &AlterConfig{Type: ResourceTopic, Name: name, Version: m.ConfigVersion(ResourceTopic, name), Entries: map[string]string{"k": fmt.Sprint(g.rng.Int())}}
+		x := &AlterConfig{Type: ResourceTopic, Name: name, Version: m.ConfigVersion(ResourceTopic, name), Entries: map[string]string{"k": fmt.Sprint(g.rng.Int()), "min.insync.replicas": fmt.Sprint(g.rng.IntN(4))}}
 		if g.rng.IntN(3) == 0 {
 			x.Entries = nil
 		}
@@ -222,7 +312,7 @@ func (g *generator) command(m *Image) Command {
 	case 13, 14, 15:
 		x := &CommitSegment{BrokerID: id, BrokerEpoch: epoch, Segment: Segment{TopicID: p.TopicID, Partition: p.Index, Epoch: p.LeaderEpoch, Size: 7}}
 		for r := range m.Reservations() {
-			if q := m.Partition(r.TopicID, r.Partition); q != nil && g.rng.IntN(3) > 0 {
+			if q := m.Partition(r.TopicID, r.Partition); q != nil && m.Broker(r.BrokerID) != nil && g.rng.IntN(3) > 0 {
 				x.BrokerID, x.BrokerEpoch = r.BrokerID, m.Broker(r.BrokerID).Epoch
 				next, _ := q.Next()
 				x.Segment = Segment{TopicID: r.TopicID, Partition: r.Partition, Epoch: q.LeaderEpoch, Object: r.Object, Base: next, End: next + g.rng.Int64N(10)}
