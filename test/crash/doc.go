@@ -22,9 +22,10 @@
 //	checkpoint    msg=checkpoint step=begin|end  one of the three *-checkpoint files
 //
 // The rig reads the lines as they are written. It aims each round at the step that fewest rounds have hit, sends
-// SIGKILL some way into the next one, and then reads what is left in the pipe: a step fell if its beginning was logged and
-// its end never was. So a step is known from the node itself and never guessed. A round that comes too late
-// counts for whatever was under way instead, or for nothing.
+// SIGSTOP some way into the next one and waits for what was logged before that. If the end of the step is among it, the node
+// goes on and the rig waits for the next; if not, SIGKILL. What counts is all that the node ever logged: a
+// step fell if its beginning is there and its end is not. So it is known from the node itself and never guessed. Now and then
+// the node is killed once more while it starts.
 //
 // # What is checked
 //

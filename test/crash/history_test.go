@@ -4,83 +4,111 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/varve-io/varve/test/check"
 )
 
-// good is a history of ten records, and what is read of it.
-func good() (*history, []record) {
+// The partitions that are spoiled, by what moves their log start.
+var (
+	fixed    = place{"kept", 1}
+	trimmed  = place{"trimmed", 0}
+	retained = place{"retained", 1}
+)
+
+// good is a history of ten records in every partition, and a read of all of them.
+func good() (*history, map[place]reading) {
 	h := newHistory()
-	var all []record
-	for o := range int64(10) {
-		r := record{o, id{1, uint64(o)}, uint32(o) * 7}
-		h.ack(r)
-		all = append(all, r)
+	all := map[place]reading{}
+	n := uint32(0)
+	for _, t := range topics {
+		for p := range t.partitions {
+			at := place{t.name, p}
+			r := reading{0, 10, nil}
+			for o := range int64(10) {
+				n++
+				h.ack(0, at, check.Of(0, 0, n), o)
+				r.polls = append(r.polls, check.Poll{Key: at.key(), Offset: o, Value: check.Of(0, 0, n)})
+			}
+			all[at] = r
+		}
 	}
 	return h, all
 }
+
+// from is a reading of which what lies below start is gone.
+func from(r reading, start int64) reading { return reading{start, r.end, r.polls[start:]} }
 
 // TestHistoryFaults: every way in which a log can break its promises is told.
 func TestHistoryFaults(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		rule  startRule
-		spoil func(h *history, read []record) (start, end int64, _ []record)
+		spoil func(h *history, all map[place]reading)
 		want  string // "" = nothing is wrong
 	}{
-		{"all there", startFixed, func(h *history, read []record) (int64, int64, []record) { return 0, 10, read }, ""},
-		{"lost at the end", startFixed, func(h *history, read []record) (int64, int64, []record) { return 0, 9, read[:9] }, "record 1/9, acknowledged at 9, is lost"},
-		{"lost in the middle", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			return 0, 10, slices.Delete(read, 4, 5)
-		}, "record 1/4, acknowledged at 4, is lost"},
-		{"ends before what the node calls its end", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			delete(h.acked, 9)
-			return 0, 10, read[:9]
-		}, "the log ends at 10, the last record read is 8"},
-		{"changed", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			read[3].sum++
-			return 0, 10, read
-		}, "offset 3 was acknowledged for 1/3"},
-		{"twice", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			return 0, 11, append(read, record{10, id{1, 2}, 14})
-		}, "record 1/2 is at 2 and at 10"},
-		{"at another offset", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			read[3].id, read[4].id = read[4].id, read[3].id
-			return 0, 10, read
-		}, "record 1/3, acknowledged at 3, is lost"},
-		{"never acknowledged", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			return 0, 11, append(read, record{10, id{2, 0}, 1})
-		}, "record 2/0 at 10 was acknowledged nowhere"},
-		{"one offset for two records", startFixed, func(h *history, read []record) (int64, int64, []record) {
-			h.ack(record{5, id{2, 0}, 1})
-			h.ack(read[5])
-			return 0, 10, read
-		}, "offset 5 was acknowledged for 1/5 and for 2/0"},
-		{"log start moved by nobody", startFixed, func(h *history, read []record) (int64, int64, []record) { return 2, 10, read[2:] }, "the log starts at 2, nothing has moved it"},
-		{"log start trimmed", startTrimmed, func(h *history, read []record) (int64, int64, []record) {
-			h.trim(4)
-			h.told(4)
-			return 4, 10, read[4:]
+		{"all there", func(*history, map[place]reading) {}, ""},
+		{"lost at the end", func(h *history, all map[place]reading) {
+			all[fixed] = reading{0, 9, all[fixed].polls[:9]}
+		}, "unseen: 1"},
+		{"all lost", func(h *history, all map[place]reading) { all[fixed] = reading{} }, "unseen: 10"},
+		{"lost in the middle", func(h *history, all map[place]reading) {
+			all[fixed] = reading{0, 10, slices.Delete(all[fixed].polls, 4, 5)}
+		}, "lost: 1"},
+		{"a hole where nothing was acknowledged", func(h *history, all map[place]reading) {
+			h.ack(0, fixed, check.Of(0, 0, 999), 11)
+			all[fixed] = reading{0, 12, append(all[fixed].polls, check.Poll{Key: fixed.key(), Offset: 11, Value: check.Of(0, 0, 999)})}
+		}, "kept-1: offset 11 follows 9"},
+		{"end beyond the last record", func(h *history, all map[place]reading) { all[fixed] = reading{0, 11, all[fixed].polls} }, "the log ends at 11, the last record read is 9"},
+		{"changed", func(h *history, all map[place]reading) { all[fixed].polls[3].Changed = "other bytes" }, "changed: 1"},
+		{"another record", func(h *history, all map[place]reading) {
+			all[fixed].polls[3].Value, all[fixed].polls[4].Value = all[fixed].polls[4].Value, all[fixed].polls[3].Value
+		}, "inconsistent: 2"},
+		{"twice", func(h *history, all map[place]reading) {
+			r := all[fixed]
+			again := r.polls[2]
+			again.Offset = 10
+			all[fixed] = reading{0, 11, append(r.polls, again)}
+		}, "duplicate: 1"},
+		{"in two partitions", func(h *history, all map[place]reading) {
+			r := all[fixed]
+			all[fixed] = reading{0, 11, append(r.polls, check.Poll{Key: fixed.key(), Offset: 10, Value: all[trimmed].polls[1].Value})}
+		}, "duplicate: "},
+		{"never sent", func(h *history, all map[place]reading) {
+			r := all[fixed]
+			all[fixed] = reading{0, 11, append(r.polls, check.Poll{Key: fixed.key(), Offset: 10, Value: check.Of(0, 3, 1)})}
+		}, "phantom: 1"},
+		{"one offset acknowledged for two records", func(h *history, all map[place]reading) { h.ack(1, fixed, check.Of(0, 1, 1), 5) }, "inconsistent: "},
+		{"a producer that was refused", func(h *history, all map[place]reading) { h.fault(check.ErrChanged) }, check.ErrChanged.Error()},
+		{"log start moved by nobody", func(h *history, all map[place]reading) { all[fixed] = from(all[fixed], 2) }, "kept-1: the log starts at 2, nothing has moved it"},
+		{"trimmed", func(h *history, all map[place]reading) {
+			h.trim(trimmed, 4)
+			h.told(trimmed, 4)
+			all[trimmed] = from(all[trimmed], 4)
 		}, ""},
-		{"trim without an answer that had no effect", startTrimmed, func(h *history, read []record) (int64, int64, []record) {
-			h.trim(4)
-			return 0, 10, read
+		{"a trim that was not answered and had no effect", func(h *history, all map[place]reading) { h.trim(trimmed, 4) }, ""},
+		{"a trim that was not answered and had one", func(h *history, all map[place]reading) {
+			h.trim(trimmed, 4)
+			all[trimmed] = from(all[trimmed], 4)
 		}, ""},
-		{"log start beyond what was trimmed", startTrimmed, func(h *history, read []record) (int64, int64, []record) {
-			h.trim(4)
-			h.told(4)
-			return 5, 10, read[5:]
-		}, "the log starts at 5, which DeleteRecords never asked for"},
-		{"log start moved back", startTrimmed, func(h *history, read []record) (int64, int64, []record) {
-			h.trim(2)
-			h.trim(4)
-			h.told(4)
-			return 2, 10, read[2:]
-		}, "the log start was 4 and is 2"},
-		{"retained from somewhere on", startRetained, func(h *history, read []record) (int64, int64, []record) { return 7, 10, read[7:] }, ""},
-		{"a record below the log start", startRetained, func(h *history, read []record) (int64, int64, []record) { return 7, 10, read[6:] }, "offset 6 follows 6"},
+		{"beyond what was to be trimmed", func(h *history, all map[place]reading) {
+			h.trim(trimmed, 4)
+			all[trimmed] = from(all[trimmed], 5)
+		}, "trimmed-0: the log starts at 5, which DeleteRecords never asked for"},
+		{"a trim that came undone", func(h *history, all map[place]reading) {
+			h.trim(trimmed, 4)
+			h.told(trimmed, 4)
+		}, "the log start of trimmed-0 was 4 and is 0"},
+		{"lost behind a trim", func(h *history, all map[place]reading) {
+			h.trim(trimmed, 4)
+			all[trimmed] = reading{4, 10, slices.Delete(all[trimmed].polls, 0, 5)}
+		}, "lost: 1"},
+		{"retained from somewhere on", func(h *history, all map[place]reading) { all[retained] = from(all[retained], 7) }, ""},
+		{"below the log start", func(h *history, all map[place]reading) {
+			all[retained] = reading{7, 10, all[retained].polls[6:]}
+		}, "retained-1: offset 6 follows 6, the log starts at 7"},
 	} {
-		h, read := good()
-		start, end, read := test.spoil(h, read)
-		err := h.check(test.rule, start, end, read)
+		h, all := good()
+		test.spoil(h, all)
+		err := h.read(all)
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", test.name, err)
@@ -90,26 +118,20 @@ func TestHistoryFaults(t *testing.T) {
 	}
 }
 
-// TestValue: a value tells which record it is, and that a bit of it differs.
-func TestValue(t *testing.T) {
-	want := id{3, 1 << 40}
-	for _, size := range []int{1, 7, 8, 1000} {
-		v := value(want, size, size == 1000)
-		if len(v) != headBytes+size {
-			t.Fatalf("%d bytes, want %d", len(v), headBytes+size)
-		}
-		if got, _, err := parse(v); err != nil || got != want {
-			t.Fatalf("parsed %v, %v; want %v", got, err, want)
-		}
-		for i := range v {
-			v[i] ^= 4
-			if _, _, err := parse(v); err == nil {
-				t.Fatalf("a flipped bit in byte %d of %d was not seen", i, len(v))
-			}
-			v[i] ^= 4
+// TestHistoryOfSeveralReads: what an earlier read had does not excuse a later one.
+func TestHistoryOfSeveralReads(t *testing.T) {
+	h, all := good()
+	for range 2 {
+		if err := h.read(all); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if _, _, err := parse(nil); err == nil {
-		t.Fatal("nothing was taken for a value")
+	all[retained] = from(all[retained], 7)
+	if err := h.read(all); err != nil {
+		t.Fatal(err)
+	}
+	all[fixed] = reading{0, 10, slices.Delete(all[fixed].polls, 4, 5)}
+	if err := h.read(all); err == nil || !strings.Contains(err.Error(), "lost: 1") {
+		t.Fatalf("said %v of a record that was there before", err)
 	}
 }

@@ -1,16 +1,18 @@
 package crash
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varve-io/varve/test/check"
 )
 
 // topic is one that the load writes to.
@@ -56,32 +58,23 @@ const (
 
 // load writes with idempotent producers that go on over every crash, trims, and notes what it is told.
 type load struct {
-	histories map[place]*history
-	clients   []*kgo.Client
-	admin     *kadm.Client
-	acked     atomic.Int64
-	paused    sync.RWMutex // read-held while a record is sent or a partition trimmed
-
-	mu   sync.Mutex
-	errs []error // of produce: an idempotent producer that lives has no reason to fail
+	*history
+	clients []*kgo.Client
+	admin   *kadm.Client
+	paused  sync.RWMutex // read-held while a record is sent or a partition trimmed
 }
 
 func newLoad(addr string) (*load, error) {
-	l := &load{histories: map[place]*history{}}
-	for _, t := range topics {
-		for p := range t.partitions {
-			l.histories[place{t.name, p}] = newHistory()
-		}
-	}
+	l := &load{history: newHistory()}
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RetryTimeout(callTimeout))
 	if err != nil {
 		return nil, err
 	}
 	l.admin = kadm.NewClient(client)
-	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
+	codecs := [producers]kgo.CompressionCodec{kgo.NoCompression(), kgo.ZstdCompression()}
 	for i := range producers {
 		c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-			kgo.ProducerBatchCompression(codecs[i%len(codecs)]), kgo.ProducerLinger(2*time.Millisecond), kgo.ProducerBatchMaxBytes(256<<10),
+			kgo.ProducerBatchCompression(codecs[i]), kgo.ProducerLinger(2*time.Millisecond), kgo.ProducerBatchMaxBytes(256<<10),
 			kgo.StopProducerOnDataLossDetected(), kgo.UnknownTopicRetries(-1),
 			kgo.MetadataMinAge(50*time.Millisecond),
 			kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }))
@@ -114,13 +107,13 @@ func (l *load) createTopics(ctx context.Context) error {
 func (l *load) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i, c := range l.clients {
-		wg.Go(func() { l.produce(ctx, uint32(i), c) })
+		wg.Go(func() { l.produce(ctx, i, c) })
 	}
-	wg.Go(func() { l.trim(ctx) })
+	wg.Go(func() { l.trimming(ctx) })
 	wg.Wait()
 }
 
-func (l *load) produce(ctx context.Context, producer uint32, c *kgo.Client) {
+func (l *load) produce(ctx context.Context, producer int, c *kgo.Client) {
 	slots := make(chan struct{}, inFlight)
 	rng := rand.New(rand.NewPCG(uint64(producer), 7))
 	var places []place
@@ -130,45 +123,43 @@ func (l *load) produce(ctx context.Context, producer uint32, c *kgo.Client) {
 		}
 	}
 	sent := 0
-	for i := (id{Producer: producer}); ctx.Err() == nil; i.Sequence++ {
-		v := value(i, 1+rng.IntN(1<<rng.IntN(maxPayload+1)), producer%2 == 1)
+	for n := uint32(1); ctx.Err() == nil; n++ {
+		v := check.Of(0, uint16(producer), n)
+		payload := check.Payload(v, 1+rng.IntN(1<<rng.IntN(maxPayload+1)))
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		l.paused.RLock()
-		l.send(c, places[rng.IntN(len(places))], i, v, slots)
+		l.send(c, producer, places[rng.IntN(len(places))], v, payload, slots)
 		l.paused.RUnlock()
-		if sent += len(v); sent >= paceBytes {
+		if sent += len(payload); sent >= paceBytes {
 			time.Sleep(time.Duration(sent) * time.Second / (loadRate / producers))
 			sent = 0
 		}
 	}
 }
 
-// send sends a record. The client has no deadline: it tries again until it is told.
-func (l *load) send(c *kgo.Client, to place, i id, v []byte, slots chan struct{}) {
-	_, sum, _ := parse(v)
-	c.Produce(context.Background(), &kgo.Record{Topic: to.topic, Partition: to.partition, Value: v}, func(r *kgo.Record, err error) {
+// keys that compress, unlike payloads.
+var keys = [producers][]byte{nil, bytes.Repeat([]byte("key "), 64)}
+
+// send sends a record. The client has no deadline: it tries again until it is told. An idempotent producer that lives has no
+// reason to fail.
+func (l *load) send(c *kgo.Client, producer int, to place, v check.Value, payload []byte, slots chan struct{}) {
+	r := &kgo.Record{Topic: to.topic, Partition: to.partition, Key: keys[producer], Value: payload}
+	c.Produce(context.Background(), r, func(r *kgo.Record, err error) {
 		<-slots
 		if err != nil {
-			l.fault(fmt.Errorf("record %v to %v: %w", i, to, err))
+			l.fault(fmt.Errorf("record %v to %v: %w", v, to, err))
 			return
 		}
-		l.histories[to].ack(record{r.Offset, i, sum})
-		l.acked.Add(1)
+		l.ack(producer, to, v, r.Offset)
 	})
 }
 
-func (l *load) fault(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.errs = append(l.errs, err)
-}
-
-// trim deletes records now and then, and asks for log starts.
-func (l *load) trim(ctx context.Context) {
+// trimming deletes records now and then, and asks for log starts.
+func (l *load) trimming(ctx context.Context) {
 	tick := time.NewTicker(trimInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -194,7 +185,7 @@ func (l *load) trimOne(ctx context.Context, n int) {
 			return
 		}
 		for p, start := range starts {
-			l.histories[place{t.name, p}].told(start)
+			l.told(place{t.name, p}, start)
 		}
 		if t.start != startTrimmed {
 			continue
@@ -204,13 +195,13 @@ func (l *load) trimOne(ctx context.Context, n int) {
 			return
 		}
 		p := int32(n) % t.partitions
-		h, to := l.histories[place{t.name, p}], starts[p]+(ends[p]-starts[p])/3
-		h.trim(to)
+		at, to := place{t.name, p}, starts[p]+(ends[p]-starts[p])/3
+		l.trim(at, to)
 		var want kadm.Offsets
 		want.AddOffset(t.name, p, to, -1)
 		answers, err := l.admin.DeleteRecords(ctx, want)
 		if err == nil && answers.Error() == nil {
-			h.told(to)
+			l.told(at, to)
 		}
 	}
 }
@@ -239,11 +230,4 @@ func (l *load) pause(ctx context.Context) (resume func(), err error) {
 		}
 	}
 	return l.paused.Unlock, nil
-}
-
-// err is what producers were refused.
-func (l *load) err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return errors.Join(l.errs[:min(len(l.errs), 20)]...)
 }

@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varve-io/varve/test/check"
 )
 
-// check reads everything back and compares it with what was acknowledged. The load is paused.
-func (l *load) check(ctx context.Context, addr string) (records int, err error) {
+// readAll reads everything back and compares it with what was promised. The load is paused.
+func (l *load) readAll(ctx context.Context, addr string) (records int, err error) {
+	all := map[place]reading{}
 	for _, t := range topics {
 		starts, err := l.offsets(ctx, t, l.admin.ListStartOffsets)
 		if err != nil {
@@ -19,26 +22,23 @@ func (l *load) check(ctx context.Context, addr string) (records int, err error) 
 		if err != nil {
 			return records, fmt.Errorf("log ends of %s: %w", t.name, err)
 		}
-		read, err := readTopic(ctx, addr, t, starts, ends)
+		polls, err := readTopic(ctx, addr, t, starts, ends)
 		if err != nil {
 			return records, err
 		}
 		for p := range t.partitions {
-			at := place{t.name, p}
-			if err := l.histories[at].check(t.start, starts[p], ends[p], read[p]); err != nil {
-				return records, fmt.Errorf("%v: %w", at, err)
-			}
-			records += len(read[p])
+			all[place{t.name, p}] = reading{starts[p], ends[p], polls[p]}
+			records += len(polls[p])
 		}
 	}
-	return records, l.err()
+	return records, l.read(all)
 }
 
 // readWait is how long a reader may see nothing new.
 const readWait = 30 * time.Second
 
 // readTopic reads each partition from what the node calls its beginning up to its end.
-func readTopic(ctx context.Context, addr string, t topic, starts, ends map[int32]int64) (map[int32][]record, error) {
+func readTopic(ctx context.Context, addr string, t topic, starts, ends map[int32]int64) (map[int32][]check.Poll, error) {
 	from := map[int32]kgo.Offset{}
 	for p := range t.partitions {
 		from[p] = kgo.NewOffset().AtStart()
@@ -49,7 +49,7 @@ func readTopic(ctx context.Context, addr string, t topic, starts, ends map[int32
 		return nil, err
 	}
 	defer c.Close()
-	all := map[int32][]record{}
+	all := map[int32][]check.Poll{}
 	next := map[int32]int64{}
 	for p, start := range starts {
 		next[p] = start
@@ -69,18 +69,15 @@ func readTopic(ctx context.Context, addr string, t topic, starts, ends map[int32
 		if err := fetches.Err(); err != nil {
 			return nil, fmt.Errorf("read %s, at %v of %v: %w", t.name, next, ends, err)
 		}
-		var bad error
 		fetches.EachRecord(func(r *kgo.Record) {
-			i, sum, err := parse(r.Value)
-			if err != nil && bad == nil {
-				bad = fmt.Errorf("read %s-%d at %d: %w", t.name, r.Partition, r.Offset, err)
+			poll := check.Poll{Key: check.KeyOf(t.name, r.Partition), Offset: r.Offset}
+			var err error
+			if poll.Value, err = check.Parse(r.Value); err != nil {
+				poll.Changed = err.Error()
 			}
-			all[r.Partition] = append(all[r.Partition], record{r.Offset, i, sum})
+			all[r.Partition] = append(all[r.Partition], poll)
 			next[r.Partition] = r.Offset + 1
 		})
-		if bad != nil {
-			return nil, bad
-		}
 	}
 	return all, nil
 }

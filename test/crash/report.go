@@ -15,6 +15,7 @@ type Round struct {
 	Number int
 	Aim    Step
 	Fell   []Step // what was under way at the end, the last begun first
+	Again  bool   // it was killed once more while it started
 	Acked  int64  // records acknowledged until then, in all rounds
 }
 
@@ -35,8 +36,12 @@ func (r Round) String() string {
 	for _, s := range r.Fell {
 		all = append(all, s.String())
 	}
-	return fmt.Sprintf("round %3d: fell in %-13v aimed at %-13v under way: %s; %d records acknowledged", r.Number,
-		r.Counts().String()+",", r.Aim.String()+",", strings.Join(all, ", "), r.Acked)
+	text := fmt.Sprintf("round %3d: fell in %v, aimed at %v, under way: %s; %d records acknowledged", r.Number, r.Counts(), r.Aim,
+		strings.Join(all, ", "), r.Acked)
+	if r.Again {
+		text += "; killed again while it started"
+	}
+	return text
 }
 
 // Report is what a run has seen.
@@ -115,6 +120,12 @@ func (r *Report) Print(w io.Writer) {
 	}
 	fmt.Fprintf(t, "%v\t%d\t\t\n", none, between)
 	t.Flush()
+	again := 0
+	for _, round := range r.Rounds {
+		if round.Again {
+			again++
+		}
+	}
 	acked := int64(0)
 	if n := len(r.Rounds); n > 0 {
 		acked = r.Rounds[n-1].Acked
@@ -122,7 +133,7 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "%d rounds in %v; %d records acknowledged at the last kill, %d in the last of %d full reads\n",
 		len(r.Rounds), r.Took.Round(time.Second), acked, r.Records, r.Checks)
 	if len(r.Starts) > 0 {
-		fmt.Fprintf(w, "%d starts, the slowest %v; %d orphans seen, %d collected\n", len(r.Starts), slices.Max(r.Starts).Round(time.Millisecond),
-			len(r.orphans), r.Removed)
+		fmt.Fprintf(w, "%d starts, the slowest %v, and %d ended by another SIGKILL; %d orphans seen, %d collected\n", len(r.Starts),
+			slices.Max(r.Starts).Round(time.Millisecond), again, len(r.orphans), r.Removed)
 	}
 }

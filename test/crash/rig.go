@@ -34,6 +34,8 @@ const (
 	warmUp      = 150             // acknowledgements in a life before it may end
 	maxRunOn    = 300 * time.Millisecond
 	aimWait     = 15 * time.Second // for the step that is aimed at
+	frozen      = 5 * time.Millisecond
+	earlyDeaths = 4 // one round in so many has another death while the node starts
 	quietWait   = 60 * time.Second
 	collectWait = 5 * reservation // its end, two listings and two judgements, each half a reservation apart
 	poll        = 50 * time.Millisecond
@@ -152,9 +154,9 @@ func (r *rig) run(ctx context.Context) (err error) {
 
 // round lets the node work, ends it in the middle of the step that fewest rounds have hit, and starts it again.
 func (r *rig) round(ctx context.Context, n int) error {
-	acked := r.load.acked.Load()
+	acked := r.load.count()
 	if err := r.until(ctx, aimWait, func() error {
-		if now := r.load.acked.Load(); now < acked+warmUp {
+		if now := r.load.count(); now < acked+warmUp {
 			return fmt.Errorf("%d acknowledgements since the node is up", now-acked)
 		}
 		return r.load.err()
@@ -163,20 +165,58 @@ func (r *rig) round(ctx context.Context, n int) error {
 	}
 	time.Sleep(rand.N(maxRunOn))
 	aim := r.report.rarest()
-	select {
-	case <-r.watch.aimAt(aim, r.node.Strike):
-	case <-time.After(aimWait): // wherever it is
-	case <-r.node.Exited():
-		return fmt.Errorf("the node ended by itself, see %s", r.node.LogPath())
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := r.catch(ctx, aim); err != nil {
+		return err
 	}
 	r.node.Kill()
-	round := Round{Number: n, Aim: aim, Fell: r.watch.fell(), Acked: r.load.acked.Load()}
+	round := Round{Number: n, Aim: aim, Fell: r.watch.underWay(), Acked: r.load.count()}
+	if rand.N(earlyDeaths) == 0 {
+		if err := r.startAndKill(ctx); err != nil {
+			return err
+		}
+		round.Again = true
+	}
 	r.report.add(round)
-	err := r.start(ctx)
 	r.cfg.Log("%v", round)
-	return err
+	return r.start(ctx)
+}
+
+// catch freezes the node in the middle of a step: what is seen to end after all is let go on, and the next one is waited for.
+// Without luck it gives up, and the node is wherever it is.
+func (r *rig) catch(ctx context.Context, aim Step) error {
+	late := time.After(aimWait)
+	for {
+		select {
+		case <-r.watch.aimAt(aim, r.node.Freeze):
+		case <-late:
+			return nil
+		case <-r.node.Exited():
+			return fmt.Errorf("the node ended by itself, see %s", r.node.LogPath())
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		time.Sleep(frozen) // until what it wrote before it froze has arrived
+		if slices.Contains(r.watch.underWay(), aim) {
+			return nil
+		}
+		r.node.Thaw()
+	}
+}
+
+// startAndKill lets the node die once more while it starts.
+func (r *rig) startAndKill(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, rand.N(r.report.Starts[0]))
+	defer cancel()
+	err := r.start(short)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		r.node.Kill()
+	case short.Err() == nil:
+		return err
+	}
+	return nil
 }
 
 // check reads everything back while the load pauses; in a rest it also waits until the bucket holds nothing but
@@ -196,7 +236,7 @@ func (r *rig) check(ctx context.Context, rest bool) error {
 	}); err != nil {
 		return err
 	}
-	records, err := r.load.check(ctx, r.node.Addr)
+	records, err := r.load.readAll(ctx, r.node.Addr)
 	if err != nil {
 		return err
 	}

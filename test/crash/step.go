@@ -74,7 +74,7 @@ type open struct {
 type stepTimes [steps]time.Duration
 
 // watch reads the log of one life of a node, knows what is under way, and strikes in the middle of the step that it
-// is aimed at. It is the io.Writer of the node's output.
+// is aimed at. It is the io.Writer of the node's output, and strikes there so as not to be late.
 type watch struct {
 	mu   sync.Mutex
 	rest []byte // the beginning of a line
@@ -82,20 +82,20 @@ type watch struct {
 	took *stepTimes // over all lives
 
 	aim    Step
-	strike func() // ends the node at once
-	hit    chan struct{}
+	strike func()
+	struck chan struct{}
 }
 
 func newWatch(took *stepTimes) *watch {
-	return &watch{open: map[string]open{}, took: took, aim: none, hit: make(chan struct{})}
+	return &watch{open: map[string]open{}, took: took, aim: none}
 }
 
-// aimAt has strike called in the middle of the next such step; hit is closed then.
-func (w *watch) aimAt(s Step, strike func()) (hit <-chan struct{}) {
+// aimAt has strike called once, in the middle of the next such step; struck is closed after it.
+func (w *watch) aimAt(s Step, strike func()) (struck <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.aim, w.strike = s, strike
-	return w.hit
+	w.aim, w.strike, w.struck = s, strike, make(chan struct{})
+	return w.struck
 }
 
 // Write implements io.Writer.
@@ -138,12 +138,12 @@ func (w *watch) line(text []byte) {
 		// Anywhere in the first part of what it takes: the line was some time on its way to us.
 		time.Sleep(rand.N(w.took[s]*2/3 + 1))
 		w.strike()
-		close(w.hit)
+		close(w.struck)
 	}
 }
 
-// fell is what was under way when the node ended, the last begun first. To be called once all output has been read.
-func (w *watch) fell() []Step {
+// underWay is what has begun and not ended, as far as the output has been read, the last begun first.
+func (w *watch) underWay() []Step {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []open

@@ -28,7 +28,7 @@ func TestWatchTellsWhatIsUnderWay(t *testing.T) {
 		for p := range slices.Chunk([]byte(text), size) {
 			w.Write(p)
 		}
-		if got := w.fell(); !slices.Equal(got, []Step{Checkpoint, Put}) {
+		if got := w.underWay(); !slices.Equal(got, []Step{Checkpoint, Put}) {
 			t.Fatalf("in pieces of %d: %v under way, want checkpoint and PUT", size, got)
 		}
 		if took[Reserve].Seconds() != 6 || took[IndexWrite].Seconds() != 1 {
@@ -41,7 +41,7 @@ func TestWatchTellsWhatIsUnderWay(t *testing.T) {
 func TestWatchStrikes(t *testing.T) {
 	w := newWatch(new(stepTimes))
 	strikes := 0
-	hit := w.aimAt(Commit, func() { strikes++ })
+	struck := w.aimAt(Commit, func() { strikes++ })
 	w.Write([]byte(logLine(1, `"msg":"upload","step":"put","object":"a"`)))
 	if strikes != 0 {
 		t.Fatal("struck in PUT, aimed at commit")
@@ -50,7 +50,7 @@ func TestWatchStrikes(t *testing.T) {
 	if strikes != 1 {
 		t.Fatalf("%d strikes, want 1", strikes)
 	}
-	<-hit
+	<-struck
 }
 
 // TestRounds: what a round counts for, and that a step that was not hit enough fails the run.

@@ -78,12 +78,15 @@ func (p *Process) Stop(grace time.Duration) error {
 
 // Kill ends the process at once (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() {
-	p.Strike()
+	p.cmd.Process.Kill()
 	<-p.done
 }
 
-// Strike sends SIGKILL and does not wait: for whoever reads the process's output and must not be late.
-func (p *Process) Strike() { p.cmd.Process.Kill() }
+// Freeze stops the process where it is (SIGSTOP), without waiting until it has stopped. It can be killed then, or go on by Thaw.
+func (p *Process) Freeze() { p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process go on.
+func (p *Process) Thaw() { p.cmd.Process.Signal(syscall.SIGCONT) }
 
 // CPU is the user and system time that the process has used so far, in steps
 // of 10 ms.
