@@ -94,6 +94,16 @@ func TestDirRefuses(t *testing.T) {
 			put(t, mem, "data/meta.properties", "varve.version=1\nversion=1\nnode.id=x\n")
 			return mem, dirOptions(mem)
 		}, ErrFormat, "node.id"},
+		{"emptied by the disk", func(t *testing.T) (*vfs.Mem, DirOptions) {
+			mem := vfs.NewMem()
+			put(t, mem, "data/meta.properties", "")
+			return mem, dirOptions(mem)
+		}, ErrFormat, "restore that file"},
+		{"cut short by the disk", func(t *testing.T) (*vfs.Mem, DirOptions) {
+			mem := vfs.NewMem()
+			put(t, mem, "data/meta.properties", "cluster.id=a\ndirectory.id=b\nnode.id=1\n")
+			return mem, dirOptions(mem)
+		}, ErrFormat, "restore that file"},
 		{"of a newer release", func(t *testing.T) (*vfs.Mem, DirOptions) {
 			mem := vfs.NewMem()
 			put(t, mem, "data/meta.properties", "varve.version=2\nversion=1\nnode.id=1\n")

@@ -49,8 +49,13 @@ func decodeMetaProperties(p []byte) (MetaProperties, error) {
 	if err != nil {
 		return MetaProperties{}, fmt.Errorf("%s: %w", metaPropertiesFile, err)
 	}
-	m := MetaProperties{ClusterID: props["cluster.id"], Kafka: props[formatVersionKey] == ""}
-	if m.Kafka {
+	m := MetaProperties{ClusterID: props["cluster.id"]}
+	if props[formatVersionKey] == "" {
+		if props["version"] == "" {
+			// Kafka's has a version too: this is what a disk leaves that loses what it was told to keep.
+			return m, fmt.Errorf("%w: %s is empty or cut short; restore that file", ErrFormat, metaPropertiesFile)
+		}
+		m.Kafka = true
 		return m, nil
 	}
 	if v := props["version"]; v != metaVersion {
