@@ -7,7 +7,9 @@
 //
 //	idempotent producers, acks=all, write values of package test/check to
 //	    a topic with small segments, one that is offloaded, and one that
-//	    DeleteRecords trims meanwhile; a consumer reads along
+//	    DeleteRecords trims meanwhile; a consumer reads along; topics are made
+//	    and deleted; in half of the rounds a neighbour syncs the file system,
+//	    so that part of what nobody synced survives, in any order
 //	at a random moment the file system forgets what was not synced and refuses all writes
 //	the process is killed, the file system mounted again, the node started
 //	in some rounds power goes again while it starts
@@ -16,11 +18,12 @@
 // Every few rounds and at the end the load stops, every partition is read from
 // its log start to its end, and test/check judges all that was ever sent and
 // read: nothing lost, nothing changed, nothing twice, no offset with another
-// value than before, and each log start where DeleteRecords put it. A node that
-// does not start by itself fails the run, and so does corruption that it finds.
+// value than before, each log start where DeleteRecords put it, each topic there
+// or gone as it was answered. A node that does not start by itself fails the
+// run, and so does corruption that it finds.
 //
 // A run that finds nothing proves something only if it would have found
 // something. So there is a control: the same program, built with an overlay in
-// which the one line that calls fdatasync does nothing, made from the source as
-// it is. It has to lose acknowledged records, or the rig fails.
+// which the one line that calls fdatasync does nothing for segments, made from
+// the source as it is. It has to lose acknowledged records, or the rig fails.
 package main

@@ -71,13 +71,16 @@ func runBoth(ctx context.Context, cfg config) error {
 		return err
 	}
 	printTable(cfg.out, real, control)
-	return verdict(control)
+	return verdict(real, control)
 }
 
-// verdict says whether the control shows that the rig notices a loss.
-func verdict(control result) error {
-	if control.lost() == 0 {
+// verdict says whether the run did what it is for, and whether the control shows that it would have noticed a loss.
+func verdict(real, control result) error {
+	switch {
+	case control.lost() == 0:
 		return errToothless
+	case real.objects == 0 || real.changes == 0 || real.report.Acked == 0:
+		return fmt.Errorf("nothing was tested: %d records, %d changes of metadata, %d objects", real.report.Acked, real.changes, real.objects)
 	}
 	return nil
 }
@@ -102,13 +105,13 @@ func runOne(ctx context.Context, cfg config, name string, unsynced bool) (result
 
 func printTable(out io.Writer, real, control result) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\trounds\tpower losses\tacknowledged\tlost\tchanged\tduplicates\tread\tbytes cut off\tslowest start\t")
+	fmt.Fprintln(w, "\trounds\tpower losses\tacknowledged\tlost\tchanged\tduplicates\tread\tchanges\tobjects\tbytes cut off\tslowest start\t")
 	for _, row := range []struct {
 		name string
 		r    result
 	}{{"fsync", real}, {"without", control}} {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d ms\t\n", row.name, row.r.rounds, row.r.cuts, row.r.report.Acked, row.r.lost(),
-			row.r.report.Counts[check.Changed], row.r.report.Counts[check.Duplicate], row.r.report.Read, row.r.cutBytes, row.r.slowest.Milliseconds())
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d ms\t\n", row.name, row.r.rounds, row.r.cuts, row.r.report.Acked, row.r.lost(),
+			row.r.report.Counts[check.Changed], row.r.report.Counts[check.Duplicate], row.r.report.Read, row.r.changes, row.r.objects, row.r.cutBytes, row.r.slowest.Milliseconds())
 	}
 	w.Flush()
 }

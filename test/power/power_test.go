@@ -25,14 +25,21 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestVerdict: a control that loses nothing fails the rig.
+// TestVerdict: a control that loses nothing fails the rig, and so does a run that did nothing.
 func TestVerdict(t *testing.T) {
-	if err := verdict(result{}); !errors.Is(err, errToothless) {
+	lost := func(c check.Class) result { return result{report: check.Report{Counts: map[check.Class]int{c: 1}}} }
+	real := result{objects: 1, changes: 1, report: check.Report{Acked: 1}}
+	if err := verdict(real, result{}); !errors.Is(err, errToothless) {
 		t.Errorf("nothing lost without fdatasync: %v", err)
 	}
 	for _, c := range []check.Class{check.Lost, check.Unseen} {
-		if err := verdict(result{report: check.Report{Counts: map[check.Class]int{c: 1}}}); err != nil {
+		if err := verdict(real, lost(c)); err != nil {
 			t.Errorf("one %s: %v", c, err)
+		}
+	}
+	for _, idle := range []result{{}, {objects: 1, changes: 1}, {objects: 1, report: real.report}, {changes: 1, report: real.report}} {
+		if err := verdict(idle, lost(check.Lost)); err == nil {
+			t.Errorf("an idle run passes: %+v", idle)
 		}
 	}
 }
@@ -62,6 +69,22 @@ func TestTrimmerVerifies(t *testing.T) {
 		tr := trimmer{acked: 10, asked: 20}
 		if err := tr.verify(c.start); (err == nil) != c.ok {
 			t.Errorf("log start %d, answered for 10, asked for 20: %v", c.start, err)
+		}
+	}
+}
+
+func TestTopicStates(t *testing.T) {
+	c := changer{states: map[string]state{"a": created, "b": deleted, "c": asked}}
+	if n := c.done(); n != 3 {
+		t.Errorf("%d acknowledged changes, want 3", n)
+	}
+	for _, there := range []struct {
+		names string
+		ok    bool
+	}{{"a", true}, {"ac", true}, {"", false}, {"ab", false}, {"c", false}} {
+		has := func(name string) bool { return strings.Contains(there.names, name) }
+		if err := c.compare(has); (err == nil) != there.ok {
+			t.Errorf("there: %q: %v", there.names, err)
 		}
 	}
 }

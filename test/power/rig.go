@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -48,6 +49,7 @@ const (
 	againWithin = 400 * time.Millisecond
 	// neighbourShare of the rounds have a neighbour.
 	neighbourShare = 2
+	changeEvery    = 20 * time.Millisecond
 	segment        = "262144" // bytes, less than clients may ask for by segment.bytes
 )
 
@@ -68,6 +70,7 @@ type rig struct {
 	producers []*producer
 	follower  *follower
 	trimmer   *trimmer
+	changer   *changer
 	admin     *kgo.Client
 	logs      map[partition]span // at the last complete read
 	result    result
@@ -78,6 +81,8 @@ type rig struct {
 type result struct {
 	rounds, cuts int
 	report       check.Report
+	changes      int           // of metadata, acknowledged
+	objects      int           // in the bucket at the end
 	cutBytes     int64         // that recovery cut off
 	slowest      time.Duration // start of the node
 }
@@ -100,7 +105,20 @@ func run(ctx context.Context, cfg config) (result, error) {
 	if r.broker != nil {
 		r.broker.Kill()
 	}
-	return r.result, errors.Join(err, r.history.Flush(), r.disk.Close())
+	objects, countErr := countFiles(filepath.Join(cfg.dir, "store"))
+	r.result.objects = objects
+	return r.result, errors.Join(err, countErr, r.history.Flush(), r.disk.Close())
+}
+
+// countFiles counts those below a directory.
+func countFiles(dir string) (n int, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			n++
+		}
+		return err
+	})
+	return n, err
 }
 
 func (r *rig) runOnDisk(ctx context.Context) error {
@@ -163,6 +181,7 @@ func (r *rig) createTopics(ctx context.Context) error {
 
 func (r *rig) makeClients() error {
 	r.trimmer = &trimmer{client: r.admin, at: partition{trimmed, 0}}
+	r.changer = &changer{client: r.admin, states: map[string]state{}}
 	for i := range producers {
 		p := &producer{run: 1, proc: i + 1, addr: r.broker.Addr, partitions: partitions, history: r.history,
 			rng: rand.New(rand.NewPCG(r.cfg.seed, uint64(i)+1)), slots: make(chan struct{}, inFlight)}
@@ -198,6 +217,7 @@ func (r *rig) round(ctx context.Context, last bool) error {
 	length := shortest + rand64(r.rng, r.cfg.longest-shortest)
 	trimAt := rand64(r.rng, length)
 	sent.Go(func() { r.trimmer.trim(loading, trimAt) })
+	sent.Go(func() { r.changer.change(loading, changeEvery) })
 	if r.rng.IntN(neighbourShare) == 0 {
 		sent.Go(func() { neighbour(loading, r.disk.Dir) })
 	}
@@ -339,7 +359,9 @@ func (r *rig) judge(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s begins at %d, though nothing deletes there", p.key(), s.start))
 		}
 	}
-	errs = append(errs, reread(ctx, r.broker.Addr, r.rereads, readProc, r.logs, r.history, r.cfg.patience), r.follower.lossSeen())
+	errs = append(errs, reread(ctx, r.broker.Addr, r.rereads, readProc, r.logs, r.history, r.cfg.patience),
+		r.follower.lossSeen(), r.changer.verify(asking))
+	r.result.changes = r.changer.done()
 	c := check.New()
 	for p, s := range r.logs {
 		c.Start(p.key(), s.start)
