@@ -15,18 +15,23 @@ import (
 // maxFetchWait bounds how long a fetch is parked, whatever the client asks.
 const maxFetchWait = 5 * time.Minute
 
+// replicaStateVersion is the first version of Fetch in which a replica says in which life of its broker it is (KIP-903). One that does
+// not is none of ours: they all speak a later one.
+const replicaStateVersion = 15
+
 // fetchCall is one Fetch request while it is served.
 type fetchCall struct {
 	h       *handler
 	r       *wire.Request
 	session *session // nil: none
 	full    bool     // the response names every partition
+	replica bool     // a replica asks
 }
 
 // fetch answers Fetch, at once or when there is enough to tell.
 func (h *handler) fetch(ctx context.Context, r *wire.Request, req *kmsg.FetchRequest) {
-	if follower := max(req.ReplicaID, req.ReplicaState.ID); follower >= 0 {
-		h.refuseFetch(r, req, fmt.Errorf("replica %d: %w", follower, kerr.ClusterAuthorizationFailed))
+	if req.ReplicaID >= 0 && r.Version < replicaStateVersion {
+		h.refuseFetch(r, req, fmt.Errorf("replica %d: %w", req.ReplicaID, kerr.ClusterAuthorizationFailed))
 		return
 	}
 	s, parts, full, err := h.sessions.open(req, r.Version)
@@ -42,9 +47,11 @@ func (h *handler) fetch(ctx context.Context, r *wire.Request, req *kmsg.FetchReq
 		Isolation:  replica.ReadUncommitted,
 		Version:    r.Version,
 		Done:       fetched,
-		Tag:        &fetchCall{h, r, s, full},
+		Tag:        &fetchCall{h, r, s, full, req.ReplicaState.ID >= 0},
 	}
-	if limit := h.cfg.Settings.Fetch.MaxBytes; limit > 0 {
+	if req.ReplicaState.ID >= 0 {
+		f.Replica = &replica.ReplicaState{ID: req.ReplicaState.ID, Epoch: req.ReplicaState.Epoch}
+	} else if limit := h.cfg.Settings.Fetch.MaxBytes; limit > 0 {
 		f.MaxBytes = min(f.MaxBytes, limit)
 	}
 	if req.IsolationLevel == 1 {
@@ -54,7 +61,8 @@ func (h *handler) fetch(ctx context.Context, r *wire.Request, req *kmsg.FetchReq
 		p := &parts[i]
 		fp := &f.Partitions[i]
 		*fp = replica.FetchPartition{Topic: p.topic, TopicID: p.id, Index: p.index, Offset: p.offset, MaxBytes: int(max(p.maxBytes, 0)),
-			CurrentLeaderEpoch: p.currentLeaderEpoch, LastFetchedEpoch: p.lastFetchedEpoch}
+			CurrentLeaderEpoch: p.currentLeaderEpoch, LastFetchedEpoch: p.lastFetchedEpoch,
+			KnownHighWatermark: p.knownHighWatermark}
 		fp.Partition, fp.Err = h.partition(r.Version >= 13, p.topic, p.id, p.index)
 	}
 	h.replicas.Fetch(ctx, f)
@@ -115,6 +123,9 @@ func (c *fetchCall) partition(fp *replica.FetchPartition) wire.FetchPartition {
 	if fp.Err != nil {
 		p := failedFetch(fp.Index, fp.Err)
 		p.DivergingEpoch = fp.Diverging
+		if c.replica { // which begins anew there
+			p.LogStartOffset = fp.LogStart
+		}
 		switch p.ErrorCode {
 		case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code:
 			if c.r.Version >= 12 {

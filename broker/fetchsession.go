@@ -42,6 +42,7 @@ type sessionPartition struct {
 	maxBytes           int32
 	currentLeaderEpoch int32
 	lastFetchedEpoch   int32
+	knownHighWatermark int64 // of a replica (KIP-1166)
 
 	told                            bool
 	highWatermark, stable, logStart int64
@@ -196,7 +197,8 @@ func requested(req *kmsg.FetchRequest) []sessionPartition {
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			out = append(out, sessionPartition{partitionKey: partitionKey{t.Topic, t.TopicID, p.Partition}, offset: p.FetchOffset,
-				maxBytes: p.PartitionMaxBytes, currentLeaderEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch})
+				maxBytes: p.PartitionMaxBytes, currentLeaderEpoch: p.CurrentLeaderEpoch, lastFetchedEpoch: p.LastFetchedEpoch,
+				knownHighWatermark: p.HighWatermark})
 		}
 	}
 	return out
@@ -226,6 +228,7 @@ func (s *session) update(parts []sessionPartition, forget []partitionKey) {
 		if e := s.parts[p.partitionKey]; e != nil {
 			old := e.Value.(*sessionPartition)
 			old.offset, old.maxBytes, old.currentLeaderEpoch, old.lastFetchedEpoch = p.offset, p.maxBytes, p.currentLeaderEpoch, p.lastFetchedEpoch
+			old.knownHighWatermark = p.knownHighWatermark
 			continue
 		}
 		s.parts[p.partitionKey] = s.order.PushBack(p)

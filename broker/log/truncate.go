@@ -11,13 +11,16 @@ import (
 // Truncate removes every batch that reaches offset or beyond. The bytes of the segment that is cut are copied
 // into a new file that takes its name: those of the old file may be on their way to a reader and are never
 // written over. An error after the first change gives the directory up, for memory and disk no longer agree.
+//
+// An epoch that begins at offset or beyond goes also where no batch does: a leader notes its epoch before its first
+// append, and may have lost its office before that.
 func (l *Log) Truncate(offset int64) error {
 	if err := l.take(); err != nil {
 		return err
 	}
 	defer l.give()
 	if offset >= l.EndOffset() {
-		return nil
+		return l.truncateEpochs(offset)
 	}
 	if offset < l.localStart.Load() {
 		return fmt.Errorf("truncate %s to %d, which begins at %d: %w", l.tp, offset, l.localStart.Load(), ErrOffsetOutOfRange)
@@ -35,6 +38,18 @@ func (l *Log) Truncate(offset int64) error {
 		return l.failed(fmt.Sprintf("truncate to %d", offset), err)
 	}
 	l.metrics.truncations.Inc()
+	return nil
+}
+
+func (l *Log) truncateEpochs(offset int64) error {
+	l.mu.Lock()
+	if l.epochs.truncateEnd(offset) {
+		l.epochsDirty.Store(true)
+	}
+	l.mu.Unlock()
+	if err := l.syncEpochs(); err != nil {
+		return l.failed("note the leader epochs", err)
+	}
 	return nil
 }
 

@@ -33,11 +33,23 @@ type Fetch struct {
 	MaxWait    time.Duration
 	Isolation  Isolation
 	Version    int16
+	Replica    *ReplicaState // who follows; nil: a consumer
 	// Done is called exactly once: before Manager.Fetch returns, or later from any goroutine. It must
 	// not block. The records are then the caller's: sent, or released.
 	Done func(*Fetch)
 	Tag  any // the caller's
 }
+
+// ReplicaState says which broker's replicas fetch, in which life of it (KIP-903).
+type ReplicaState struct {
+	ID    int32
+	Epoch int64
+}
+
+// anyReplicaVersion is the first version of Fetch whose clients may be sent to a follower, and may read there (KIP-392).
+const anyReplicaVersion = 11
+
+func (f *Fetch) anyReplica() bool { return f.Version >= anyReplicaVersion }
 
 // FetchPartition is what a Fetch asks of one partition, and the answer.
 type FetchPartition struct {
@@ -50,6 +62,7 @@ type FetchPartition struct {
 	MaxBytes           int
 	CurrentLeaderEpoch int32 // -1 not given
 	LastFetchedEpoch   int32 // -1 not given
+	KnownHighWatermark int64 // of a replica: what it knows (KIP-1166); math.MaxInt64 not given
 	Tag                any   // the caller's
 
 	// Results.
@@ -61,6 +74,8 @@ type FetchPartition struct {
 	Aborted          []wire.AbortedTransaction // nil unless ReadCommitted
 	Records          []wire.FileRange
 	Size             int // bytes in Records
+
+	end int64 // of the log, for a replica
 }
 
 // zstdFetchVersion is the first version of Fetch whose clients are known to read zstd.
@@ -75,7 +90,7 @@ func (f *Fetch) reset() {
 		}
 		wire.ReleaseRanges(x.Records)
 		x.Err, x.HighWatermark, x.LastStableOffset, x.LogStart = nil, -1, -1, -1
-		x.Diverging, x.Aborted, x.Records, x.Size = nil, nil, nil, 0
+		x.Diverging, x.Aborted, x.Records, x.Size, x.end = nil, nil, nil, 0, 0
 	}
 }
 
@@ -106,13 +121,31 @@ func (o *outcome) enough(f *Fetch) bool {
 // than MaxWait, and the next fetch finds it. It never delays what other partitions have.
 func (m *Manager) Fetch(ctx context.Context, f *Fetch) {
 	f.reset()
+	if f.Replica != nil {
+		now := time.Now()
+		for i := range f.Partitions {
+			if x := &f.Partitions[i]; x.Partition != nil {
+				x.Partition.followed(f, x, now)
+			}
+		}
+	}
 	found := m.pass(f, nil)
 	if found.enough(f) || f.MaxWait <= 0 {
 		m.prefetch(found.cold)
-		f.Done(f)
+		m.finish(f)
 		return
 	}
 	m.wait(ctx, f, found)
+}
+
+// finish gives a fetch back.
+func (m *Manager) finish(f *Fetch) {
+	if f.Replica != nil {
+		for i := range f.Partitions {
+			m.metrics.bytesOut.Add(float64(f.Partitions[i].Size))
+		}
+	}
+	f.Done(f)
 }
 
 // pass reads every partition once. failed holds, by partition, errors of the store that this fetch has met.
@@ -139,7 +172,7 @@ func (m *Manager) pass(f *Fetch, failed []error) outcome {
 		o.bytes += x.Size
 		room -= min(room, x.Size)
 		o.ready = o.ready || v.ready
-		o.final = o.final || x.Err != nil && !patient(x.Err) || x.Diverging != nil
+		o.final = o.final || x.Err != nil && !patient(x.Err) || x.Diverging != nil || f.Replica != nil && x.KnownHighWatermark < x.HighWatermark
 	}
 	return o
 }
@@ -165,8 +198,12 @@ func patient(err error) bool { return errors.Is(err, errPatient) }
 
 // read reads the partition into x and v.
 func (x *FetchPartition) read(v *visit) {
+	if v.f.Replica != nil {
+		x.readAsReplica(v)
+		return
+	}
 	p := x.Partition
-	_, l, err := p.leading(x.CurrentLeaderEpoch)
+	l, err := p.reading(x.CurrentLeaderEpoch, v.f.anyReplica())
 	if err != nil {
 		x.Err = err
 		return
@@ -218,16 +255,12 @@ func (x *FetchPartition) diverges(l *log.Log) bool {
 	if x.LastFetchedEpoch < 0 {
 		return false
 	}
-	epoch, end := l.EndOffsetForEpoch(x.LastFetchedEpoch)
-	switch {
-	case epoch < 0 || end < 0:
+	if epoch, end := l.EndOffsetForEpoch(x.LastFetchedEpoch); epoch < 0 || end < 0 {
 		x.Err = refuse(kerr.OffsetOutOfRange, "epoch %d is older than the log of %s-%d", x.LastFetchedEpoch, x.Topic, x.Index)
-	case epoch < x.LastFetchedEpoch || end < x.Offset:
-		x.Diverging = &wire.EpochEnd{Epoch: epoch, EndOffset: end}
-	default:
-		return false
+		return true
 	}
-	return true
+	x.Diverging = divergence(l, x.LastFetchedEpoch, x.Offset, false)
+	return x.Diverging != nil
 }
 
 func (x *FetchPartition) readLocal(v *visit, l *log.Log, end int64) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/varve-io/varve/broker/log"
 	"github.com/varve-io/varve/controller/metadata"
+	"github.com/varve-io/varve/tier"
 	"github.com/varve-io/varve/wire"
 	"github.com/varve-io/varve/wire/config"
 	"github.com/varve-io/varve/wire/record"
@@ -107,36 +109,65 @@ func (p *Partition) follow(row *metadata.Partition) {
 	}
 	if row.Leader != p.m.cfg.NodeID {
 		p.resign(row)
+		p.startFollowing(l, row)
 		return
 	}
 	lead := p.lead.Load()
 	if lead == nil || !lead.here || lead.epoch != row.LeaderEpoch {
-		p.becomeLeader(l, row)
+		p.becomeLeader(l, row, lead)
 		return
 	}
-	p.lead.Store(&leadership{leader: row.Leader, epoch: row.LeaderEpoch, epochStart: lead.epochStart,
-		inSync: len(row.ISR), replicas: len(row.Replicas), here: true})
+	p.setLead(newLeadership(row, true, lead.epochStart))
 	p.followStart(l, row)
+	if p.durable(p.lead.Load()) {
+		p.wantSync(true)
+	}
 	p.advance()
 }
 
 // resign makes the partition one that another broker leads, or none.
 func (p *Partition) resign(row *metadata.Partition) {
-	p.lead.Store(&leadership{leader: row.Leader, epoch: row.LeaderEpoch, epochStart: -1, inSync: len(row.ISR), replicas: len(row.Replicas)})
+	p.setLead(newLeadership(row, false, -1))
 	p.release(refuse(kerr.NotLeaderForPartition, "the leader of %s-%d is broker %d", p.topic, p.index, row.Leader))
 }
 
+// startFollowing has the partition fetched from its leader. A log without records begins where the store ends: what lies there need not
+// cross the network again.
+func (p *Partition) startFollowing(l *log.Log, row *metadata.Partition) {
+	p.turn <- struct{}{}
+	defer func() { <-p.turn }()
+	p.followStart(l, row)
+	if p.m.cfg.Peer == nil || row.Leader == metadata.NoLeader {
+		p.m.fetchers.remove(p)
+		return
+	}
+	if remoteEnd, any := row.RemoteEnd.Offset(); any && (p.rejoins.Load() || l.Size() == 0 && l.EndOffset() < remoteEnd) {
+		p.m.fetchers.remove(p)
+		if err := p.startAtTier(l, row); err != nil {
+			p.m.logger.Warn("replica waits for the store before it can follow", "topic", p.topic, "partition", p.index, "error", err)
+			time.AfterFunc(rejoinPause, p.retarget)
+			return
+		}
+	}
+	p.rejoins.Store(false)
+	p.m.fetchers.assign(p, p.lead.Load())
+}
+
 // becomeLeader begins a leader epoch. A log that does not reach the remote end, or the log start, has lost what others
-// may have read: the tier wins, and the log begins anew where that ends.
-func (p *Partition) becomeLeader(l *log.Log, row *metadata.Partition) {
-	if err := p.rejoinTier(l, row); err != nil {
+// may have read, as has one in which other records stand before the remote end: the tier wins, and the log begins anew
+// where that ends.
+func (p *Partition) becomeLeader(l *log.Log, row *metadata.Partition, before *leadership) {
+	p.m.fetchers.remove(p)
+	p.turn <- struct{}{}
+	defer func() { <-p.turn }()
+	if err := p.rejoinTier(l, row, before); err != nil {
 		p.m.logger.Warn("partition waits for the store before it can be led", "topic", p.topic, "partition", p.index, "error", err)
 		time.AfterFunc(rejoinPause, p.retarget)
 		return
 	}
+	p.rejoins.Store(false)
 	l.AssignEpoch(row.LeaderEpoch)
-	p.lead.Store(&leadership{leader: row.Leader, epoch: row.LeaderEpoch, epochStart: l.EndOffset(),
-		inSync: len(row.ISR), replicas: len(row.Replicas), here: true})
+	p.setLead(newLeadership(row, true, l.EndOffset()))
 	p.followStart(l, row)
 	p.wantSync(true) // what recovery found may not be on the disk yet
 	p.advance()
@@ -155,22 +186,18 @@ func (p *Partition) retarget() {
 	}
 }
 
-// rejoinTier starts the log anew at the remote end, or at the log start, if it ends below.
-func (p *Partition) rejoinTier(l *log.Log, row *metadata.Partition) error {
+// rejoinTier starts the log anew at the remote end, or at the log start, if it ends below, or if it has left the lineage of the store.
+func (p *Partition) rejoinTier(l *log.Log, row *metadata.Partition, before *leadership) error {
 	remoteEnd, tiered := row.RemoteEnd.Offset()
 	switch {
 	case tiered && l.EndOffset() < remoteEnd:
-		if p.m.tier == nil {
-			return errors.New("its newest records are only in the store, and varve.store.url is not set")
-		}
-		state, err := p.m.tier.LoadState(p.m.life, p.id, p.index)
-		if err != nil {
+		return p.startAtTier(l, row)
+	case tiered && p.strays(l, row, remoteEnd, before):
+		state, err := p.loadTier()
+		if err != nil || sameLineage(l, state) {
 			return err
 		}
-		start := max(state.End, row.LogStart)
-		p.m.logger.Warn("log ends below the remote end and begins anew there", "topic", p.topic, "partition", p.index,
-			"end", l.EndOffset(), "remoteEnd", start)
-		return p.restart(l, start, state.Epochs, state.Producers)
+		return p.startAt(l, row, state)
 	case l.EndOffset() < row.LogStart:
 		p.m.logger.Warn("log ends below the log start and begins anew there", "topic", p.topic, "partition", p.index,
 			"end", l.EndOffset(), "logStart", row.LogStart)
@@ -179,11 +206,64 @@ func (p *Partition) rejoinTier(l *log.Log, row *metadata.Partition) error {
 	return nil
 }
 
+// strays tells whether the log may hold other records than the store before the remote end: only a leader that was elected although
+// it was not in sync can, which leaves him alone in the ISR. The same epoch at the same offset is the same record.
+func (p *Partition) strays(l *log.Log, row *metadata.Partition, remoteEnd int64, before *leadership) bool {
+	if len(row.Replicas) < 2 || len(row.ISR) > 1 || remoteEnd == 0 {
+		return false
+	}
+	if me := p.m.cfg.NodeID; before != nil && (slices.Contains(before.row.ISR, me) || slices.Contains(before.row.ELR, me)) {
+		return false
+	}
+	last := p.m.Image().LastSegment(p.id, p.index)
+	return last == nil || l.EpochForOffset(remoteEnd-1) != last.Epoch
+}
+
+// sameLineage compares the epochs of the last object with those of the log, as far as both know them.
+func sameLineage(l *log.Log, state tier.State) bool {
+	for i, e := range state.Epochs {
+		end := state.End
+		if i+1 < len(state.Epochs) {
+			end = state.Epochs[i+1].StartOffset
+		}
+		if l.EpochForOffset(end-1) != e.Epoch && end > l.LocalStart() {
+			return false
+		}
+	}
+	return true
+}
+
+// startAtTier begins the log anew at the remote end.
+func (p *Partition) startAtTier(l *log.Log, row *metadata.Partition) error {
+	state, err := p.loadTier()
+	if err != nil {
+		return err
+	}
+	return p.startAt(l, row, state)
+}
+
+func (p *Partition) loadTier() (tier.State, error) {
+	if p.m.tier == nil {
+		return tier.State{}, errors.New("its newest records are only in the store, and varve.store.url is not set")
+	}
+	return p.m.tier.LoadState(p.m.life, p.id, p.index)
+}
+
+func (p *Partition) startAt(l *log.Log, row *metadata.Partition, state tier.State) error {
+	start := max(state.End, row.LogStart)
+	p.m.logger.Warn("log begins anew at the remote end", "topic", p.topic, "partition", p.index, "end", l.EndOffset(), "remoteEnd", start)
+	return p.restart(l, start, state.Epochs, state.Producers)
+}
+
 func (p *Partition) restart(l *log.Log, at int64, epochs []record.EpochStart, producers []record.ProducerEntry) error {
 	if err := l.TruncateFullyAndStartAt(at, epochs, producers); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.hw.Store(at)
+	l.SetHighWatermark(at)
+	p.mu.marks.marks = p.mu.marks.marks[:0]
 	return nil
 }
 
@@ -280,7 +360,8 @@ func (m *Manager) place(row *metadata.Partition) (*disk, error) {
 // remove deletes the partition from the disk.
 func (p *Partition) remove() {
 	p.life.stopped.Store(true)
-	p.lead.Store(nil)
+	p.m.fetchers.remove(p)
+	p.setLead(nil)
 	p.release(refuse(kerr.UnknownTopicOrPartition, "%s-%d was deleted", p.topic, p.index))
 	l := p.log.Swap(nil)
 	if l == nil {
@@ -422,7 +503,7 @@ func (m *Manager) dropTopic(id wire.UUID) (gone []*Partition) {
 
 func (m *Manager) newPartition(img *metadata.Image, row *metadata.Partition) *Partition {
 	topic := img.TopicByID(row.TopicID)
-	p := &Partition{m: m, topic: topic.Name, id: row.TopicID, index: row.Index}
+	p := &Partition{m: m, topic: topic.Name, id: row.TopicID, index: row.Index, turn: make(chan struct{}, 1)}
 	p.configure(img, topic)
 	return p
 }

@@ -192,7 +192,9 @@ func (p *Partition) releaseLocal(l *log.Log, row *metadata.Partition, now time.T
 		return nil
 	}
 	to, why, seal := releasable(l.Segments(), min(remoteEnd, p.HighWatermark()), p.config.Load(), now)
-	if seal && p.IsLeader() && p.offloads() && !p.config.Load().RemoteCopyDisable {
+	// A follower's segments end elsewhere than the leader's: its active one may be in the store as a whole.
+	uploaded := l.EndOffset() <= remoteEnd
+	if seal && (uploaded || p.IsLeader() && p.offloads() && !p.config.Load().RemoteCopyDisable) {
 		if err := l.Roll(); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/varve-io/varve/controller/metadata"
 	"github.com/varve-io/varve/tier"
 	"github.com/varve-io/varve/wire"
+	"github.com/varve-io/varve/wire/config"
 )
 
 // Tier is what the partitions need of the store; *tier.Manager is one.
@@ -51,6 +52,10 @@ type Config struct {
 	Committer Committer
 	// WaitImage returns an image at index or later that Manager.Apply has been given.
 	WaitImage func(ctx context.Context, index uint64) (*metadata.Image, error)
+
+	// Peer makes a connection to another broker; nil: this one follows nobody.
+	Peer        func(node int32) Peer
+	Replication config.Replication // zero values: Kafka's defaults
 
 	ProducerIDExpiration time.Duration // producer.id.expiration.ms; 0: DefaultProducerIDExpiration
 
@@ -108,6 +113,8 @@ type Manager struct {
 	cold     coldReads
 	assigner assigner
 	reporter reporter
+	fetchers fetchers
+	isr      isrKeeper
 
 	mu         sync.RWMutex
 	partitions map[metadata.PartitionKey]*Partition
@@ -139,6 +146,7 @@ func NewManager(cfg Config) (*Manager, error) {
 	orDefault(&cfg.CheckInterval, DefaultCheckInterval)
 	orDefault(&cfg.Uploads, DefaultUploads)
 	orDefault(&cfg.RecoveryThreads, runtime.GOMAXPROCS(0))
+	replicationDefaults(&cfg.Replication)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -151,6 +159,8 @@ func NewManager(cfg Config) (*Manager, error) {
 	m.life, m.end = context.WithCancel(context.Background())
 	m.uploads.init(m)
 	m.cold = coldReads{m: m, of: map[coldKey]*coldRead{}}
+	m.fetchers = fetchers{m: m, running: map[fetcherKey]*fetcher{}, of: map[*Partition]fetcherKey{}}
+	m.isr = isrKeeper{m: m, wake: make(chan struct{}, 1), due: map[*Partition]bool{}}
 	m.image.Store(metadata.New())
 	for _, d := range cfg.Dirs {
 		m.disks = append(m.disks, &disk{Dir: d, syncs: pool{limit: syncsPerDir}})
@@ -162,6 +172,18 @@ func NewManager(cfg Config) (*Manager, error) {
 		}
 	}
 	return m, nil
+}
+
+// replicationDefaults are those of Kafka's properties.
+func replicationDefaults(r *config.Replication) {
+	orDefault(&r.LagTime, 30*time.Second)
+	orDefault(&r.Fetchers, 1)
+	orDefault(&r.FetchBytes, 1<<20)
+	orDefault(&r.ResponseBytes, 10<<20)
+	orDefault(&r.MinBytes, 1)
+	orDefault(&r.FetchWait, 500*time.Millisecond)
+	orDefault(&r.Backoff, time.Second)
+	orDefault(&r.SocketTimeout, 30*time.Second)
 }
 
 func orDefault[T int | time.Duration](v *T, to T) {
@@ -231,6 +253,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	loops.Go(func() { m.every(ctx, checkpointPeriod, m.checkpoint) })
 	loops.Go(func() { m.every(ctx, m.cfg.CheckInterval, m.maintain) })
 	loops.Go(func() { m.uploads.run(ctx) })
+	loops.Go(func() { m.isr.run(ctx) })
 	for _, d := range m.disks {
 		loops.Go(func() { m.watch(ctx, d) })
 	}
@@ -285,13 +308,14 @@ func (m *Manager) watch(ctx context.Context, d *disk) {
 
 // close answers what is parked and closes the logs.
 func (m *Manager) close() error {
+	m.fetchers.close()
 	m.opener.close()
 	m.lookups.close()
 	list := m.list()
 	stopping := refuse(kerr.NotLeaderForPartition, "the broker is shutting down")
 	for _, p := range list {
 		p.life.stopped.Store(true)
-		p.lead.Store(nil)
+		p.setLead(nil)
 		p.release(stopping)
 	}
 	m.cold.abandon()

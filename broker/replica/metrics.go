@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,9 +13,14 @@ type metrics struct {
 	choreErrors  prometheus.Counter
 	uploadErrors prometheus.Counter
 
+	isrShrinks, isrExpands, isrFailed prometheus.Counter
+	bytesIn, bytesOut                 prometheus.Counter
+
 	partitions, leaders, offline *prometheus.Desc
 	unuploaded, unuploadedBytes  *prometheus.Desc
 	future                       *prometheus.Desc
+	underReplicated, underMin    *prometheus.Desc
+	maxLag                       *prometheus.Desc
 }
 
 const namespace = "varve"
@@ -23,8 +29,19 @@ func newMetrics(m *Manager) *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
 	}
+	count := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "replica", Name: name, Help: help})
+	}
 	return &metrics{
-		m: m,
+		m:               m,
+		isrShrinks:      count("isr_shrinks_total", "ISRs of partitions led here that lost a member."),
+		isrExpands:      count("isr_expands_total", "ISRs of partitions led here that won a member."),
+		isrFailed:       count("failed_isr_updates_total", "Proposals of ISRs that were refused, or got no answer."),
+		bytesIn:         count("replication_bytes_in_total", "Bytes of records fetched from leaders."),
+		bytesOut:        count("replication_bytes_out_total", "Bytes of records given to followers."),
+		underReplicated: desc("replica_under_replicated_partitions", "Partitions led here with replicas that are not in sync."),
+		underMin:        desc("replica_under_min_isr_partitions", "Partitions led here with fewer in sync than min.insync.replicas."),
+		maxLag:          desc("replica_fetcher_max_lag", "Most offsets that a replica here is behind its leader's high watermark."),
 		choreErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "replica", Name: "maintenance_errors_total",
 			Help: "Rounds of rolling, retention or deletion of a partition that failed and are tried again."}),
 		uploadErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "replica", Name: "upload_errors_total",
@@ -41,7 +58,7 @@ func newMetrics(m *Manager) *metrics {
 }
 
 func (x *metrics) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{x.choreErrors, x.uploadErrors, x} {
+	for _, c := range []prometheus.Collector{x.choreErrors, x.uploadErrors, x.isrShrinks, x.isrExpands, x.isrFailed, x.bytesIn, x.bytesOut, x} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -51,7 +68,8 @@ func (x *metrics) register(r prometheus.Registerer) error {
 
 // Describe implements prometheus.Collector.
 func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{x.partitions, x.leaders, x.offline, x.unuploaded, x.unuploadedBytes, x.future} {
+	for _, d := range []*prometheus.Desc{x.partitions, x.leaders, x.offline, x.unuploaded, x.unuploadedBytes, x.future,
+		x.underReplicated, x.underMin, x.maxLag} {
 		ch <- d
 	}
 }
@@ -63,7 +81,8 @@ const futureSlack = time.Hour
 // down (KAFKA-19530).
 func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
-	var leaders, offline, future float64
+	var leaders, offline, future, under, underMin float64
+	var lag int64
 	oldest, bytes := map[string]float64{}, map[string]float64{}
 	list := x.m.list()
 	for _, p := range list {
@@ -78,10 +97,18 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 				future++
 			}
 		}
-		if !p.IsLeader() {
+		lead := p.lead.Load()
+		if lead == nil || !lead.here {
+			lag = max(lag, p.leaderHW.Load()-l.EndOffset())
 			continue
 		}
 		leaders++
+		if lead.inSync < lead.replicas {
+			under++
+		}
+		if lead.inSync < p.minInSync(lead) {
+			underMin++
+		}
 		row := p.row()
 		since, waits := p.unuploaded(row)
 		if row == nil || !p.tiered(row) {
@@ -105,8 +132,23 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(x.leaders, leaders)
 	gauge(x.offline, offline)
 	gauge(x.future, future)
+	gauge(x.underReplicated, under)
+	gauge(x.underMin, underMin)
+	gauge(x.maxLag, float64(lag))
 	for topic, v := range oldest {
 		gauge(x.unuploaded, v, topic)
 		gauge(x.unuploadedBytes, bytes[topic], topic)
+	}
+}
+
+// isrChanged counts members that went and that came, as Kafka's IsrShrinks and IsrExpands.
+func (x *metrics) isrChanged(old, now []int32) {
+	lost := slices.ContainsFunc(old, func(id int32) bool { return !slices.Contains(now, id) })
+	won := slices.ContainsFunc(now, func(id int32) bool { return !slices.Contains(old, id) })
+	if lost {
+		x.isrShrinks.Inc()
+	}
+	if won {
+		x.isrExpands.Inc()
 	}
 }

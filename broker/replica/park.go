@@ -30,8 +30,10 @@ type fetchWait struct {
 type fetchNode struct {
 	wait       *fetchWait
 	p          *Partition
+	list       *fetchList
 	hw, stable int64 // of the partition when the fetch looked
-	bytes      int64 // below the high watermark then, by the partition's count
+	end        int64 // of the log then; of a replica's fetch
+	bytes      int64 // below the high watermark then, by the partition's count; of a replica's fetch: in the log
 	committed  bool  // only what is below the last stable offset counts
 	prev, next *fetchNode
 }
@@ -110,7 +112,7 @@ func (w *fetchWait) answer(found outcome) {
 	w.done = true
 	w.mu.Unlock()
 	w.m.prefetch(found.cold)
-	w.f.Done(w.f)
+	w.m.finish(w.f)
 }
 
 // noteFailures remembers what the store could not do, for the fetch waits on: within its time it is not told.
@@ -153,8 +155,12 @@ func (w *fetchWait) park(found outcome) {
 			continue
 		}
 		w.nodes = append(w.nodes, fetchNode{wait: w, p: x.Partition, hw: x.HighWatermark, stable: x.LastStableOffset,
-			committed: w.f.Isolation == ReadCommitted})
-		x.Partition.parkFetch(&w.nodes[len(w.nodes)-1], x.CurrentLeaderEpoch)
+			end: x.end, committed: w.f.Isolation == ReadCommitted})
+		if n := &w.nodes[len(w.nodes)-1]; w.f.Replica != nil {
+			x.Partition.parkReplica(n, x.CurrentLeaderEpoch)
+		} else {
+			x.Partition.parkFetch(n, x.CurrentLeaderEpoch, w.f.anyReplica())
+		}
 	}
 	w.m.timers.add(&w.timer, w.until, w.end)
 }
@@ -164,26 +170,38 @@ func (w *fetchWait) unpark() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		n.p.mu.Lock()
-		n.p.mu.fetches.remove(n)
+		n.list.remove(n)
 		n.p.mu.Unlock()
 	}
 	w.nodes = w.nodes[:0]
 }
 
 // parkFetch adds a node, has what it waits for made durable, and wakes it if something happened since it looked.
-func (p *Partition) parkFetch(n *fetchNode, epoch int32) {
+func (p *Partition) parkFetch(n *fetchNode, epoch int32, anyReplica bool) {
 	p.mu.Lock()
 	n.bytes = p.mu.marks.reached
 	p.mu.fetches.add(n)
 	missed := p.HighWatermark() > n.hw || n.committed && p.LastStableOffset() > n.stable
 	p.mu.Unlock()
-	lead, l, err := p.leading(epoch)
+	l, err := p.reading(epoch, anyReplica)
 	if missed || err != nil {
 		n.wait.wake()
 		return
 	}
-	if p.durable(lead) && l.EndOffset() > n.hw {
+	if lead := p.lead.Load(); lead != nil && lead.here && p.durable(lead) && l.EndOffset() > n.hw {
 		p.wantSync(true)
+	}
+}
+
+// parkReplica adds a node of a replica's fetch, and wakes it if something happened since it looked.
+func (p *Partition) parkReplica(n *fetchNode, epoch int32) {
+	p.mu.Lock()
+	n.bytes = p.mu.marks.appended
+	p.mu.replicas.add(n)
+	p.mu.Unlock()
+	_, l, err := p.leading(epoch)
+	if err != nil || l.EndOffset() > n.end || p.HighWatermark() > n.hw {
+		n.wait.wake()
 	}
 }
 
@@ -196,7 +214,7 @@ type fetchList struct {
 func (l *fetchList) len() int { return l.count }
 
 func (l *fetchList) add(n *fetchNode) {
-	n.prev, n.next = nil, l.head
+	n.list, n.prev, n.next = l, nil, l.head
 	if l.head != nil {
 		l.head.prev = n
 	}
@@ -229,6 +247,29 @@ func (l *fetchList) reached(p *Partition, hw, bytes int64, woken []*fetchWait) [
 		n.bytes, n.hw, n.stable = bytes, hw, stable
 		// Bytes from before the partition was opened are not counted: then the fetch looks for itself.
 		if left := n.wait.wanted.Add(-more); left <= 0 || more == 0 {
+			woken = append(woken, n.wait)
+		}
+	}
+	return woken
+}
+
+// grown appends the fetches of replicas that have enough now that so many bytes were appended. The caller holds the partition's mutex.
+func (l *fetchList) grown(bytes int64, woken []*fetchWait) []*fetchWait {
+	for n := l.head; n != nil; n = n.next {
+		more := bytes - n.bytes
+		n.bytes = bytes
+		if n.wait.wanted.Add(-more) <= 0 {
+			woken = append(woken, n.wait)
+		}
+	}
+	return woken
+}
+
+// older appends the fetches of replicas to which a high watermark is news (KIP-1166). The caller holds the partition's mutex.
+func (l *fetchList) older(hw int64, woken []*fetchWait) []*fetchWait {
+	for n := l.head; n != nil; n = n.next {
+		if n.hw < hw {
+			n.hw = hw
 			woken = append(woken, n.wait)
 		}
 	}

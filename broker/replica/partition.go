@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,27 +32,28 @@ type Partition struct {
 	failed atomic.Bool // its directory was given up
 	hw     atomic.Int64
 
+	// turn is a slot, not a mutex: it is held across the disk, by whoever changes what the partition is or does to the log what
+	// a leader says.
+	turn     chan struct{}
+	rejoins  atomic.Bool  // the log must begin anew at the remote end before it can follow
+	leaderHW atomic.Int64 // of a follower: the leader's high watermark, as it was told last
+
 	life lifecycle
 	tier tierWork
 	sync syncWork
 
 	mu struct {
 		sync.Mutex
-		acks    waitList // produces until the high watermark reaches them
-		syncs   waitList // produces until the disk has them
-		fetches fetchList
+		acks    waitList  // produces until the high watermark reaches them
+		syncs   waitList  // produces until the disk has them
+		fetches fetchList // of consumers: until the high watermark moves
 		marks   byteMarks
-	}
-}
 
-// leadership is what the image says of the partition, and where the log was when it began.
-type leadership struct {
-	leader     int32
-	epoch      int32
-	epochStart int64 // of the log when this broker became leader; -1 for followers
-	inSync     int   // members of the ISR
-	replicas   int
-	here       bool // this broker is the leader, and its log is fit for it
+		// Of a leader.
+		replicas  fetchList // fetches of replicas: until the log grows, or the high watermark is news to them
+		followers map[int32]*follower
+		isr       isrWork
+	}
 }
 
 // brokenLog says why a partition has no log.
@@ -155,74 +157,23 @@ func (p *Partition) leading(currentEpoch int32) (*leadership, *log.Log, error) {
 	return lead, l, nil
 }
 
+// reading is leading for a consumer that may read from any replica (KIP-392).
+func (p *Partition) reading(currentEpoch int32, anyReplica bool) (*log.Log, error) {
+	lead, l, err := p.leading(currentEpoch)
+	if err == nil || !anyReplica || !errors.Is(err, kerr.NotLeaderForPartition) {
+		return l, err
+	}
+	if lead, l = p.lead.Load(), p.log.Load(); lead == nil || l == nil || lead.here || lead.leader < 0 {
+		return nil, err
+	}
+	return l, nil
+}
+
 func (p *Partition) noLog() error {
 	if b := p.broken.Load(); b != nil {
 		return refuse(kerr.KafkaStorageError, "%s-%d: %v", p.topic, p.index, b.err)
 	}
 	return refuse(kerr.NotLeaderForPartition, "%s-%d is not open yet", p.topic, p.index)
-}
-
-// minInSync is how many in-sync replicas acks=all and the high watermark need: more than there are replicas is
-// taken for as many as there are, as in Kafka.
-func (p *Partition) minInSync(lead *leadership) int {
-	return min(p.config.Load().MinInsyncReplicas, lead.replicas)
-}
-
-// durable tells whether the leader's end counts only up to what its disk has: always in fsync topics, and in
-// replicated ones while no other replica has a copy.
-func (p *Partition) durable(lead *leadership) bool {
-	return lead.inSync < 2 || p.config.Load().Durability == config.Fsync
-}
-
-// advance moves the high watermark to where it may be now and completes what waited for that.
-func (p *Partition) advance() {
-	lead, l, err := p.leading(-1)
-	if err != nil {
-		return
-	}
-	synced := l.SyncedEnd()
-	target := l.EndOffset()
-	if p.durable(lead) {
-		target = synced
-	}
-	if lead.inSync < p.minInSync(lead) {
-		target = 0
-	}
-	for {
-		old := p.hw.Load()
-		if target <= old {
-			break
-		}
-		if p.hw.CompareAndSwap(old, target) {
-			l.SetHighWatermark(target)
-			break
-		}
-	}
-	p.complete(p.hw.Load(), synced)
-}
-
-// complete ends the waits for offsets below hw, and below synced.
-func (p *Partition) complete(hw, synced int64) {
-	var done []*produceWait
-	var woken []*fetchWait
-	p.mu.Lock()
-	done = p.mu.acks.takeBelow(hw, done)
-	done = p.mu.syncs.takeBelow(synced, done)
-	for _, w := range done {
-		p.m.timers.remove(&w.deadline)
-	}
-	if p.mu.fetches.len() > 0 {
-		woken = p.mu.fetches.reached(p, hw, p.mu.marks.upTo(hw), woken)
-	} else {
-		p.mu.marks.upTo(hw)
-	}
-	p.mu.Unlock()
-	for _, w := range done {
-		w.finish(nil)
-	}
-	for _, w := range woken {
-		w.wake()
-	}
 }
 
 // release ends every parked request: produces with the error, fetches by looking again.
@@ -232,7 +183,7 @@ func (p *Partition) release(err error) {
 	for _, w := range waits {
 		p.m.timers.remove(&w.deadline)
 	}
-	woken := p.mu.fetches.all(nil)
+	woken := p.mu.replicas.all(p.mu.fetches.all(nil))
 	p.mu.Unlock()
 	for _, w := range waits {
 		w.finish(err)

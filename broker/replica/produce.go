@@ -145,7 +145,10 @@ func (p *Partition) settle(lead *leadership, l *log.Log, g *group) {
 	if all != nil {
 		all.acksAll = true
 	}
-	waiting, sealed := p.park(all, own, end, bytes)
+	waiting, sealed, woken := p.park(all, own, end, bytes)
+	for _, w := range woken {
+		w.wake()
+	}
 	if p.durable(lead) || fsync {
 		p.wantSync(waiting)
 	}
@@ -173,12 +176,14 @@ func (w *produceWait) with(p *Partition, item *Produce, need int64) *produceWait
 const kicksPerSegment = 4
 
 // park puts the waits into their lists and notes what was appended. waiting tells whether anybody waits for the high watermark
-// or the disk: one of these, or a parked fetch; sealed that a segment may have been sealed since the last kick.
-func (p *Partition) park(all, own *produceWait, end, bytes int64) (waiting, sealed bool) {
+// or the disk: one of these, or a parked fetch; sealed that a segment may have been sealed since the last kick; woken are fetches of
+// replicas for which there is enough now.
+func (p *Partition) park(all, own *produceWait, end, bytes int64) (waiting, sealed bool, woken []*fetchWait) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if bytes > 0 {
 		p.mu.marks.appendedTo(end, bytes)
+		woken = p.mu.replicas.grown(p.mu.marks.appended, nil)
 	}
 	if sealed = p.mu.marks.appended-p.tier.kickedAt >= p.config.Load().SegmentBytes/kicksPerSegment; sealed {
 		p.tier.kickedAt = p.mu.marks.appended
@@ -191,7 +196,7 @@ func (p *Partition) park(all, own *produceWait, end, bytes int64) (waiting, seal
 		p.mu.syncs.insert(own)
 		p.m.timers.add(&own.deadline, own.firstDeadline(), own.expire)
 	}
-	return all != nil || own != nil || p.mu.fetches.len() > 0, sealed
+	return all != nil || own != nil || p.mu.fetches.len() > 0, sealed, woken
 }
 
 func (w *produceWait) firstDeadline() time.Time {

@@ -262,6 +262,7 @@ func (n *node) openReplicas(ctx context.Context) error {
 	cfg := replica.Config{
 		NodeID: n.cfg.NodeID, BrokerEpoch: n.follower.BrokerEpoch, Dirs: n.dirs, FS: n.fs, Static: n.static, LogMetrics: n.logMetrics,
 		Committer: n.follower, WaitImage: n.follower.WaitImage,
+		Peer: n.peers().Client, Replication: n.cfg.Replication,
 		ProducerIDExpiration: n.cfg.Log.ProducerIDExpiration,
 		TierMaxLag:           n.cfg.Tier.MaxLag, WriteTimeout: n.cfg.Log.WriteTimeout, Uploads: n.cfg.Tier.UploadConcurrency,
 		// One loop looks for both kinds of work.
@@ -276,6 +277,12 @@ func (n *node) openReplicas(ctx context.Context) error {
 		return err
 	}
 	return n.replicas.Open(ctx)
+}
+
+// peers are reached where the metadata that the partitions act on says: it is known to them first.
+func (n *node) peers() *broker.Peers {
+	return &broker.Peers{NodeID: n.cfg.NodeID, Image: func() *metadata.Image { return n.replicas.Image() },
+		Listener: n.cfg.Replication.Listener, Dial: (&net.Dialer{}).DialContext, Logger: n.logger}
 }
 
 // startBroker follows the metadata and registers this broker.

@@ -29,12 +29,13 @@ type Broker struct {
 	AutoCreateTopics  bool
 	DeleteTopics      bool
 
-	Net     Net
-	Fetch   Fetch
-	Log     Log
-	Session Session
-	Store   Store
-	Tier    Tier
+	Net         Net
+	Fetch       Fetch
+	Replication Replication
+	Log         Log
+	Session     Session
+	Store       Store
+	Tier        Tier
 
 	AdminListener   string // host:port, "": none
 	LogFormat       string // "text" or "json"
@@ -58,6 +59,20 @@ type Fetch struct {
 	MaxSessions          int
 	MaxRequestPartitions int
 	ListOffsetsTimeout   time.Duration
+}
+
+// Replication is how a broker follows others, and how it judges who follows it.
+type Replication struct {
+	Listener      string        // of other brokers that is dialled; "": the first plaintext one of each
+	LagTime       time.Duration // behind for longer is out of sync
+	Fetchers      int           // connections to each leader
+	FetchBytes    int           // of one partition in one answer
+	ResponseBytes int
+	MinBytes      int
+	FetchWait     time.Duration // how long a leader may hold a fetch
+	Backoff       time.Duration // after a failure
+	SocketTimeout time.Duration
+	RackAware     bool // consumers are sent to a replica in their rack (KIP-392)
 }
 
 // Log is the upkeep of local logs.
@@ -128,6 +143,7 @@ func readBroker(static map[string]string) (Broker, map[string]bool, error) {
 		DeleteTopics:      r.bool("delete.topic.enable"),
 		Net:               r.net(),
 		Fetch:             r.fetch(),
+		Replication:       r.replication(),
 		Log:               r.log(),
 		Session:           r.session(),
 		Store:             r.store(),
@@ -198,6 +214,37 @@ func (r *reader) fetch() Fetch {
 		MaxRequestPartitions: r.int("max.request.partition.size.limit"),
 		ListOffsetsTimeout:   r.ms("remote.list.offsets.request.timeout.ms"),
 	}
+}
+
+// The replica selectors that Kafka has (KIP-392); others would be code.
+const (
+	leaderSelector    = "org.apache.kafka.common.replica.LeaderSelector"
+	rackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+)
+
+func (r *reader) replication() Replication {
+	x := Replication{
+		Listener:      strings.ToUpper(r.str("inter.broker.listener.name")),
+		LagTime:       r.ms("replica.lag.time.max.ms"),
+		Fetchers:      r.int("num.replica.fetchers"),
+		FetchBytes:    r.int("replica.fetch.max.bytes"),
+		ResponseBytes: r.int("replica.fetch.response.max.bytes"),
+		MinBytes:      r.int("replica.fetch.min.bytes"),
+		FetchWait:     r.ms("replica.fetch.wait.max.ms"),
+		Backoff:       r.ms("replica.fetch.backoff.ms"),
+		SocketTimeout: r.ms("replica.socket.timeout.ms"),
+	}
+	switch class := r.str("replica.selector.class"); class {
+	case "", leaderSelector:
+	case rackAwareSelector:
+		x.RackAware = true
+	default:
+		r.failValue("replica.selector.class", class, "must be %s or %s", leaderSelector, rackAwareSelector)
+	}
+	if x.LagTime <= x.FetchWait {
+		r.failValue("replica.lag.time.max.ms", x.LagTime.String(), "must be longer than replica.fetch.wait.max.ms (%v)", x.FetchWait)
+	}
+	return x
 }
 
 func (r *reader) log() Log {
