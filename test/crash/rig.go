@@ -29,11 +29,11 @@ type Config struct {
 
 // Times of a run.
 const (
-	reservation = 6 * time.Second // of which an upload gets one: the rest is slack for clocks
+	reservation = 7 * time.Second // of which an upload gets two: the rest is slack for clocks
 	grace       = time.Second     // between retention and the deletion of an object
 	warmUp      = 150             // acknowledgements in a life before it may end
 	maxRunOn    = 300 * time.Millisecond
-	aimWait     = 15 * time.Second // for the step that is aimed at
+	aimWait     = 30 * time.Second // for the step that is aimed at
 	frozen      = 5 * time.Millisecond
 	earlyDeaths = 4 // one round in so many has another death while the node starts
 	quietWait   = 60 * time.Second
