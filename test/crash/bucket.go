@@ -137,6 +137,13 @@ func (img image) checkPartition(at place, t topic) error {
 
 // quiet tells why the node still has work that needs no new record; nil once it has none.
 func (img image) quiet() error {
+	for _, t := range topics {
+		for p := range t.partitions {
+			if _, led := img.partitions[place{t.name, p}]; !led {
+				return fmt.Errorf("%s-%d is not led yet", t.name, p)
+			}
+		}
+	}
 	for at, segments := range img.segments {
 		for _, s := range segments.Local {
 			if s.Sealed {

@@ -83,6 +83,11 @@ func TestQuiet(t *testing.T) {
 		t.Error("a sealed local segment was not told")
 	}
 	img, _ = tiers()
+	delete(img.partitions, at)
+	if err := img.quiet(); err == nil {
+		t.Error("a partition without a leader was not told")
+	}
+	img, _ = tiers()
 	img.partitions[at] = admin.PartitionStatus{LogStart: 10, End: 30}
 	if err := img.quiet(); err == nil {
 		t.Error("a row below the log start was not told")

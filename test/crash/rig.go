@@ -228,15 +228,20 @@ func (r *rig) check(ctx context.Context, rest bool) error {
 	}
 	defer resume()
 	var before image
+	var bounds map[place]reading
 	if err := r.until(ctx, quietWait, func() (err error) {
 		if before, err = askImage(ctx, r.node.Admin); err != nil {
 			return err
 		}
-		return before.quiet()
+		if err = before.quiet(); err != nil {
+			return err
+		}
+		bounds, err = r.load.bounds(ctx)
+		return err
 	}); err != nil {
 		return err
 	}
-	records, err := r.load.readAll(ctx, r.node.Addr)
+	records, err := r.load.readAll(ctx, r.node.Addr, bounds)
 	if err != nil {
 		return err
 	}
