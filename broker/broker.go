@@ -190,6 +190,14 @@ func (h *handler) dispatch(ctx context.Context, r *wire.Request) {
 		h.describeLogDirs(r, req)
 	case *kmsg.CreatePartitionsRequest:
 		h.createPartitions(ctx, r, req)
+	case *kmsg.ElectLeadersRequest:
+		h.electLeaders(ctx, r, req)
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		h.alterReassignments(ctx, r, req)
+	case *kmsg.ListPartitionReassignmentsRequest:
+		h.listReassignments(ctx, r, req)
+	case *kmsg.UnregisterBrokerRequest:
+		h.unregisterBroker(ctx, r, req)
 	case *kmsg.IncrementalAlterConfigsRequest:
 		h.incrementalAlterConfigs(ctx, r, req)
 	case *kmsg.DescribeClusterRequest:

@@ -72,26 +72,11 @@ func (c *Controller) administerOne(ctx context.Context, a adminRequest) {
 	}
 	b := batch{c: c, image: c.Image()}
 	b.planner = metadata.Planner{Image: b.image, Static: c.cfg.Properties, NewID: wire.NewUUID, Seed: rand.Uint64()}
-	switch req := a.r.Body.(type) {
-	case *kmsg.CreateTopicsRequest:
-		a.r.Reply(b.createTopics(ctx, req))
-	case *kmsg.DeleteTopicsRequest:
-		a.r.Reply(b.deleteTopics(ctx, req))
-	case *kmsg.CreatePartitionsRequest:
-		a.r.Reply(b.createPartitions(ctx, req))
-	case *kmsg.AlterConfigsRequest:
-		a.r.Reply(b.alterConfigs(ctx, req))
-	case *kmsg.IncrementalAlterConfigsRequest:
-		a.r.Reply(b.incrementalAlterConfigs(ctx, req))
-	default:
-		a.r.Fail(errUnserved)
-	}
+	b.answer(ctx, a.r)
 }
 
-// refuseAdmin answers every item of a request with one error.
-func (c *Controller) refuseAdmin(r *wire.Request, err error) {
-	b := batch{c: c, image: c.Image(), refused: err}
-	ctx := context.Background() // nothing is asked of the quorum
+// answer carries out a request and replies.
+func (b *batch) answer(ctx context.Context, r *wire.Request) {
 	switch req := r.Body.(type) {
 	case *kmsg.CreateTopicsRequest:
 		r.Reply(b.createTopics(ctx, req))
@@ -103,9 +88,23 @@ func (c *Controller) refuseAdmin(r *wire.Request, err error) {
 		r.Reply(b.alterConfigs(ctx, req))
 	case *kmsg.IncrementalAlterConfigsRequest:
 		r.Reply(b.incrementalAlterConfigs(ctx, req))
+	case *kmsg.ElectLeadersRequest:
+		r.Reply(b.electLeaders(ctx, req))
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		r.Reply(b.alterReassignments(ctx, req))
+	case *kmsg.ListPartitionReassignmentsRequest:
+		r.Reply(b.listReassignments(req))
+	case *kmsg.UnregisterBrokerRequest:
+		r.Reply(b.unregisterBroker(ctx, req))
 	default:
 		r.Fail(errUnserved)
 	}
+}
+
+// refuseAdmin answers every item of a request with one error.
+func (c *Controller) refuseAdmin(r *wire.Request, err error) {
+	b := batch{c: c, image: c.Image(), refused: err}
+	b.answer(context.Background(), r) // nothing is asked of the quorum
 }
 
 // batch gathers what the items of one request come to, so that they share an

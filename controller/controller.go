@@ -39,6 +39,12 @@ type Config struct {
 	Properties     map[string]string
 	SessionTimeout time.Duration // broker.session.timeout.ms; 9 s
 	WriteTimeout   time.Duration // varve.controller.write.timeout.ms; 5 s
+	// BalanceInterval is between looks at whether preferred replicas lead
+	// (leader.imbalance.check.interval.seconds); 0: never
+	// (auto.leader.rebalance.enable). ImbalancePercent is how many of the
+	// partitions that a broker is preferred for others may lead.
+	BalanceInterval  time.Duration
+	ImbalancePercent int
 	// Dial reaches other controllers, and brokers to see whether they live.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnFailure is called once when a store failed or hung, or an entry could
@@ -177,6 +183,7 @@ func newController(cfg Config, m member) *Controller {
 	c.life, c.halt = context.WithCancel(context.Background())
 	c.machine = newMachine(c.fail)
 	c.metrics = newMetrics(cfg.Registerer, c)
+	c.machine.applied = c.elected
 	return c
 }
 

@@ -18,9 +18,11 @@ var errBroken = errors.New("the state machine has stopped at an entry that it ca
 
 // machine applies committed entries to the image and feeds those who follow it.
 type machine struct {
-	image  atomic.Pointer[metadata.Image]
-	feed   feed
-	failed func(error) // an entry or snapshot that this binary cannot read: it must stop
+	image atomic.Pointer[metadata.Image]
+	feed  feed
+	// applied, if set, is told what each entry came to.
+	applied func(old, next *metadata.Image, recs []metadata.Record)
+	failed  func(error) // an entry or snapshot that this binary cannot read: it must stop
 
 	mu      sync.Mutex
 	results [keptResults]applied // by index
@@ -63,6 +65,9 @@ func (m *machine) Apply(index, term uint64, entry []byte) any {
 	m.results[index%keptResults] = out
 	m.mu.Unlock()
 	m.feed.append(index, term, metadata.EncodeRecords(recs))
+	if m.applied != nil {
+		m.applied(img, next, recs)
+	}
 	return out
 }
 

@@ -20,11 +20,13 @@ const (
 )
 
 // watch does what time asks for while this node is active: it fences brokers
-// whose sessions ended, and lets reservations expire.
+// whose sessions ended, lets reservations expire and elects leaders that the
+// configuration asks for.
 func (c *Controller) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	var lastExpiry time.Time
+	var leaders elections
 	for {
 		select {
 		case <-ctx.Done():
@@ -32,6 +34,7 @@ func (c *Controller) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if c.reign.Load() == nil {
+			leaders = elections{}
 			continue
 		}
 		now, img := time.Now(), c.Image()
@@ -45,6 +48,7 @@ func (c *Controller) watch(ctx context.Context) {
 			lastExpiry = now
 			cmds = append(cmds, &metadata.ExpireReservations{})
 		}
+		cmds = append(cmds, leaders.due(c, img, now)...)
 		if len(cmds) > 0 {
 			pctx, cancel := context.WithTimeout(ctx, watchTimeout)
 			c.propose(pctx, cmds...) // if it was not done, it is still due the next time

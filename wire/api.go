@@ -17,9 +17,11 @@ type Permission uint8
 
 // Permissions.
 const (
-	Anyone        Permission = iota // allowed before authentication
-	Authenticated                   // any principal; the handler checks resources
-	ClusterAction                   // ClusterAction on the cluster: nodes of ours
+	Anyone          Permission = iota // allowed before authentication
+	Authenticated                     // any principal; the handler checks resources
+	ClusterAction                     // ClusterAction on the cluster: nodes of ours
+	ClusterDescribe                   // Describe on the cluster
+	ClusterAlter                      // Alter on the cluster: administrators
 )
 
 // API is one row of the table of what is served.
@@ -71,10 +73,14 @@ var apis = []API{
 	{Key: 33, Name: "AlterConfigs", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.AlterConfigsRequest]},
 	{Key: 35, Name: "DescribeLogDirs", Min: 1, Max: 5, AdvertiseMin: 1, Roles: Broker, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeLogDirsRequest]},
 	{Key: 37, Name: "CreatePartitions", Min: 0, Max: 3, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, ThrottleFrom: 1, MaxFrame: listFrame, NewRequest: body[kmsg.CreatePartitionsRequest]},
+	{Key: 43, Name: "ElectLeaders", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker | Controller, Need: ClusterAlter, MaxFrame: listFrame, NewRequest: body[kmsg.ElectLeadersRequest]},
 	{Key: 44, Name: "IncrementalAlterConfigs", Min: 0, Max: 1, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.IncrementalAlterConfigsRequest]},
+	{Key: 45, Name: "AlterPartitionReassignments", Min: 0, Max: 1, AdvertiseMin: 0, Roles: Broker | Controller, Need: ClusterAlter, MaxFrame: listFrame, NewRequest: body[kmsg.AlterPartitionAssignmentsRequest]},
+	{Key: 46, Name: "ListPartitionReassignments", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Broker | Controller, Need: ClusterDescribe, MaxFrame: listFrame, NewRequest: body[kmsg.ListPartitionReassignmentsRequest]},
 	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Broker | Controller, Need: Authenticated, MaxFrame: smallFrame, NewRequest: body[kmsg.DescribeClusterRequest]},
 	{Key: 62, Name: "BrokerRegistration", Min: 0, Max: 4, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: listFrame, NewRequest: body[kmsg.BrokerRegistrationRequest]},
 	{Key: 63, Name: "BrokerHeartbeat", Min: 0, Max: 2, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: listFrame, NewRequest: body[kmsg.BrokerHeartbeatRequest]},
+	{Key: 64, Name: "UnregisterBroker", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Broker | Controller, Need: ClusterAlter, MaxFrame: smallFrame, NewRequest: body[kmsg.UnregisterBrokerRequest]},
 	{Key: 67, Name: "AllocateProducerIds", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: smallFrame, NewRequest: body[kmsg.AllocateProducerIDsRequest]},
 	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeTopicPartitionsRequest]},
 	{Key: KeyFetchMetadata, Name: "FetchMetadata", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: smallFrame, NewRequest: body[FetchMetadataRequest]},

@@ -210,6 +210,7 @@ func (n *node) startController(ctx context.Context) error {
 		NodeID: n.cfg.NodeID, Dir: filepath.Join(n.cfg.MetadataDir, controllerDir), Voters: voters, Address: reachable(ln.Addr()),
 		ClusterID: cmp.Or(n.clusterID, n.cfg.ClusterID), Formatted: n.clusterID != "", Properties: n.static,
 		SessionTimeout: n.cfg.Session.Timeout, WriteTimeout: n.cfg.Session.ControllerWriteTimeout, Logger: n.logger, Registerer: n.registry,
+		BalanceInterval: n.cfg.Balance.Interval, ImbalancePercent: n.cfg.Balance.Percent,
 		Dial: (&net.Dialer{}).DialContext, OnFailure: n.controllerFailed,
 	})
 	if err != nil {

@@ -107,6 +107,13 @@ func (c *change) leastBad() int32 {
 	return c.first(c.old.Replicas)
 }
 
+// PrefersOther reports whether the preferred replica of p could lead and does
+// not: one that does not go with a reassignment.
+func (m *Image) PrefersOther(p *Partition) bool {
+	preferred := p.Replicas[0]
+	return p.Leader != preferred && slices.Contains(p.ISR, preferred) && m.Broker(preferred).Active() && !slices.Contains(p.Removing, preferred)
+}
+
 // Target is the replicas that p is to have once its reassignment, if there is one, is complete.
 func (p *Partition) Target() []int32 { return without(p.Replicas, p.Removing) }
 

@@ -91,6 +91,12 @@ func filled(req kmsg.Request) kmsg.Request {
 		r.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: 2, ResourceName: t, Configs: make([]kmsg.IncrementalAlterConfigsRequestResourceConfig, 1)}}
 	case *kmsg.CreatePartitionsRequest:
 		r.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: t, Count: 2, Assignment: make([]kmsg.CreatePartitionsRequestTopicAssignment, 1)}}
+	case *kmsg.ElectLeadersRequest:
+		r.Topics = []kmsg.ElectLeadersRequestTopic{{Topic: t, Partitions: []int32{0}}}
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		r.Topics = []kmsg.AlterPartitionAssignmentsRequestTopic{{Topic: t, Partitions: []kmsg.AlterPartitionAssignmentsRequestTopicPartition{{Replicas: []int32{1}}}}}
+	case *kmsg.ListPartitionReassignmentsRequest:
+		r.Topics = []kmsg.ListPartitionReassignmentsRequestTopic{{Topic: t, Partitions: []int32{0}}}
 	case *kmsg.DescribeTopicPartitionsRequest:
 		r.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: t}}
 		r.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: t}

@@ -34,6 +34,7 @@ type Broker struct {
 	Replication Replication
 	Log         Log
 	Session     Session
+	Balance     Balance
 	Store       Store
 	Tier        Tier
 
@@ -92,6 +93,12 @@ type Session struct {
 	ControllerWriteTimeout time.Duration
 }
 
+// Balance is how the controller brings leaderships back to preferred replicas.
+type Balance struct {
+	Interval time.Duration // 0: never
+	Percent  int           // of the partitions that a broker is preferred for may be led by others
+}
+
 // Store says where the object store is. An empty URL is none.
 type Store struct {
 	URL              string
@@ -146,6 +153,7 @@ func readBroker(static map[string]string) (Broker, map[string]bool, error) {
 		Replication:       r.replication(),
 		Log:               r.log(),
 		Session:           r.session(),
+		Balance:           r.balance(),
 		Store:             r.store(),
 		AdminListener:     r.str("varve.admin.listener"),
 		LogFormat:         r.str("varve.log.format"),
@@ -267,6 +275,14 @@ func (r *reader) session() Session {
 		r.failValue("broker.session.timeout.ms", s.Timeout.String(), "must be at least twice broker.heartbeat.interval.ms (%v), which must be positive", s.Heartbeat)
 	}
 	return s
+}
+
+func (r *reader) balance() Balance {
+	b := Balance{Interval: time.Duration(r.long("leader.imbalance.check.interval.seconds")) * time.Second, Percent: r.int("leader.imbalance.per.broker.percentage")}
+	if !r.bool("auto.leader.rebalance.enable") {
+		b.Interval = 0
+	}
+	return b
 }
 
 func (r *reader) store() Store {

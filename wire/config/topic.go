@@ -53,6 +53,8 @@ type Topic struct {
 	RemoteCopyLagBytes    int64
 
 	Durability string // Replicated or Fsync
+
+	UncleanElection bool // a replica that lacks records may lead if there is no other
 }
 
 // ForTopic returns the typed values of a topic. A compacted topic is never
@@ -85,6 +87,7 @@ func ForTopic(layers Layers) (Topic, error) {
 		RemoteCopyLagMs:       r.long("remote.copy.lag.ms"),
 		RemoteCopyLagBytes:    r.long("remote.copy.lag.bytes"),
 		Durability:            r.str("varve.durability"),
+		UncleanElection:       r.bool("unclean.leader.election.enable"),
 	}
 	if n := r.long("internal.segment.bytes"); n > 0 {
 		t.SegmentBytes = n
