@@ -193,9 +193,14 @@ const (
 // describeCluster, versions 0-2.
 func (c *Controller) describeCluster(r *wire.Request, req *kmsg.DescribeClusterRequest) {
 	resp := kmsg.NewPtrDescribeClusterResponse()
-	resp.ClusterID = c.member.clusterID
-	resp.ControllerID = c.quorum.Leader()
 	resp.EndpointType = req.EndpointType
+	if err := c.wrongCluster(""); err != nil {
+		resp.ErrorCode, resp.ErrorMessage = code(err), text(err)
+		r.Reply(resp)
+		return
+	}
+	resp.ClusterID = c.ClusterID()
+	resp.ControllerID = c.quorum.Leader()
 	if req.EndpointType == controllerEndpoints {
 		resp.Brokers = c.controllers()
 	} else {
@@ -211,19 +216,28 @@ func (c *Controller) describeCluster(r *wire.Request, req *kmsg.DescribeClusterR
 
 // controllers lists the members of the quorum.
 func (c *Controller) controllers() []kmsg.DescribeClusterResponseBroker {
-	voters := c.cfg.Voters
-	if len(voters) == 0 {
-		voters = []Voter{{ID: c.cfg.NodeID, Address: c.cfg.Address}}
-	}
 	var out []kmsg.DescribeClusterResponseBroker
-	for _, v := range voters {
-		host, port, _ := net.SplitHostPort(v.Address)
-		n, _ := strconv.Atoi(port)
+	for _, v := range c.quorum.Members() {
+		host, port := c.endpointOf(v)
 		e := kmsg.NewDescribeClusterResponseBroker()
-		e.NodeID, e.Host, e.Port = v.ID, host, int32(n)
+		e.NodeID, e.Host, e.Port = v.NodeID, host, int32(port)
 		out = append(out, e)
 	}
 	return out
+}
+
+// endpointOf is where a member can be reached: where this node's configuration
+// says, else where the member itself said.
+func (c *Controller) endpointOf(v wire.Voter) (host string, port uint16) {
+	address := v.Address
+	for _, listed := range c.cfg.Voters {
+		if listed.ID == v.NodeID {
+			address = listed.Address
+		}
+	}
+	host, digits, _ := net.SplitHostPort(address)
+	n, _ := strconv.ParseUint(digits, 10, 16)
+	return host, uint16(n)
 }
 
 func endpoint(b *metadata.Broker) kmsg.DescribeClusterResponseBroker {

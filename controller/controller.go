@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,14 +27,18 @@ type Config struct {
 	// wants; "" for any.
 	ClusterID string
 	// Formatted says that the log directories belong to the cluster already:
-	// an empty Dir is then one that was wiped, and refused.
+	// an empty Dir is then one that was wiped, and founds no cluster.
 	Formatted bool
 	// Voters are the entries of controller.quorum.voters; none, or this node
-	// alone, for a node that founds a cluster by itself.
+	// alone, for a node that founds a cluster by itself. They count until a cluster
+	// is formed; later they only say where a controller is.
 	Voters []Voter
 	// Address is host:port of the CONTROLLER listener, as other controllers
 	// reach it.
 	Address string
+	// ElectionTimeout is how long a follower waits for its leader, and a leader
+	// for a majority: varve.controller.election.timeout.ms; 250 ms.
+	ElectionTimeout time.Duration
 	// Properties is the node's static configuration: defaults of new topics,
 	// and what their configuration is checked against.
 	Properties     map[string]string
@@ -61,22 +66,27 @@ type Voter struct {
 }
 
 const (
-	defaultSessionTimeout = 9 * time.Second
-	defaultWriteTimeout   = 5 * time.Second
+	defaultSessionTimeout  = 9 * time.Second
+	defaultWriteTimeout    = 5 * time.Second
+	defaultElectionTimeout = 250 * time.Millisecond
 )
 
 // Controller is one node of the metadata quorum.
 type Controller struct {
-	cfg      Config
-	logger   *slog.Logger
-	member   member
-	machine  *machine
-	quorum   Quorum
-	streams  *streams
-	close    func() error // of the stores
-	metrics  *metrics
-	sessions *sessions
-	admin    chan adminRequest
+	cfg       Config
+	logger    *slog.Logger
+	member    atomic.Pointer[member]
+	machine   *machine
+	quorum    Quorum
+	streams   *streams
+	peers     *peers
+	observers observers
+	waiting   atomic.Pointer[string]            // why this node is in no quorum; nil: it is, or that is not known yet
+	found     func(founders []wire.Voter) error // begins a new quorum's log
+	close     func() error                      // of the stores
+	metrics   *metrics
+	sessions  *sessions
+	admin     chan adminRequest
 
 	reign    atomic.Pointer[reign]
 	failed   atomic.Pointer[error]
@@ -98,10 +108,7 @@ type reign struct {
 // lock. It starts nothing; Run must follow, and gives the directory back.
 func New(cfg Config) (*Controller, error) {
 	cfg.defaults()
-	if others := cfg.otherVoters(); len(others) > 0 {
-		return nil, fmt.Errorf("controller.quorum.voters names %d other nodes: this version forms a quorum of one; list only node %d", len(others), cfg.NodeID)
-	}
-	m, err := openMember(cfg.Dir, member{clusterID: cfg.ClusterID, nodeID: cfg.NodeID, formed: cfg.Formatted})
+	m, err := openMember(cfg.Dir, identity{nodeID: cfg.NodeID, clusterID: cfg.ClusterID, formatted: cfg.Formatted, alone: cfg.alone(), address: cfg.Address})
 	if err != nil {
 		return nil, fmt.Errorf("open controller directory: %w", err)
 	}
@@ -111,24 +118,45 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("open controller directory: %w", err)
 	}
 	c := newController(cfg, m)
-	c.streams = newStreams(cfg.Address, cfg.dial)
-	connect := func() raft.Transport {
-		return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: c.streams, MaxPool: raftPool, Timeout: raftRPCTimeout, Logger: hlog})
-	}
 	guarded := &failClosed{log: log, stable: log, deadline: cfg.WriteTimeout, failed: c.fail, seconds: c.metrics.storeSeconds}
 	id := serverID(cfg.NodeID, m.memberID)
-	servers := []raft.Server{{ID: id, Address: raft.ServerAddress(cfg.Address)}}
-	q := newRaftQuorum(id, servers, c.machine, raftStores{log: guarded, stable: guarded, snapshots: snapshots}, connect, hlog)
+	var q *raftQuorum
+	c.streams = newStreams(cfg.Address, cfg.dial, func(id raft.ServerID) string { return c.addressOf(q.servers(), id) })
+	connect := func() raft.Transport {
+		c.streams.listen(c.member.Load().clusterID, id)
+		return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: c.streams, ServerAddressProvider: c.streams,
+			MaxPool: raftPool, MaxRPCsInFlight: 1, Timeout: raftRPCTimeout, Logger: hlog})
+	}
+	q = newRaftQuorum(id, cfg.ElectionTimeout, c.machine, raftStores{log: guarded, stable: guarded, snapshots: snapshots}, connect, hlog)
 	guarded.halt = func() { q.stop() }
-	c.quorum = q
+	c.quorum, c.found = q, q.found
 	c.close = func() error {
-		err := c.streams.Close()
+		err := errors.Join(c.streams.Close(), c.peers.close())
 		if guarded.err() == nil { // a hung store would keep us
 			err = errors.Join(err, log.Close())
 		}
 		return err
 	}
 	return c, nil
+}
+
+// addressOf is where a member is: where the configuration says that its node
+// is, else where the quorum's log does.
+func (c *Controller) addressOf(servers []raft.Server, id raft.ServerID) string {
+	for _, v := range c.cfg.Voters {
+		if v.ID == nodeOf(id) {
+			return v.Address
+		}
+	}
+	for _, s := range servers {
+		if s.ID == id {
+			return string(s.Address)
+		}
+	}
+	if nodeOf(id) == c.cfg.NodeID {
+		return c.cfg.Address
+	}
+	return ""
 }
 
 const (
@@ -142,6 +170,14 @@ func (cfg *Config) defaults() {
 	}
 	if cfg.WriteTimeout <= 0 {
 		cfg.WriteTimeout = defaultWriteTimeout
+	}
+	if cfg.ElectionTimeout <= 0 {
+		cfg.ElectionTimeout = defaultElectionTimeout
+	}
+	for _, v := range cfg.Voters {
+		if v.ID == cfg.NodeID {
+			cfg.Address = v.Address // as the others know it
+		}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -158,14 +194,9 @@ func (cfg *Config) dial(ctx context.Context, network, addr string) (net.Conn, er
 	return cfg.Dial(ctx, network, addr)
 }
 
-func (cfg *Config) otherVoters() []Voter {
-	var others []Voter
-	for _, v := range cfg.Voters {
-		if v.ID != cfg.NodeID {
-			others = append(others, v)
-		}
-	}
-	return others
+// alone reports whether the node founds a cluster by itself.
+func (cfg *Config) alone() bool {
+	return !slices.ContainsFunc(cfg.Voters, func(v Voter) bool { return v.ID != cfg.NodeID })
 }
 
 // newController makes a controller that lacks its quorum.
@@ -174,12 +205,13 @@ func newController(cfg Config, m member) *Controller {
 	c := &Controller{
 		cfg:      cfg,
 		logger:   cfg.Logger,
-		member:   m,
+		peers:    &peers{dial: cfg.dial, clientID: fmt.Sprintf("controller-%d", cfg.NodeID), logger: cfg.Logger, clients: map[string]*wire.Client{}},
 		sessions: newSessions(cfg.SessionTimeout),
 		admin:    make(chan adminRequest, maxAdminQueue),
 		failure:  make(chan error, 1),
 		close:    func() error { return nil },
 	}
+	c.member.Store(&m)
 	c.life, c.halt = context.WithCancel(context.Background())
 	c.machine = newMachine(c.fail)
 	c.metrics = newMetrics(cfg.Registerer, c)
@@ -207,7 +239,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer cancel()
 	var wg sync.WaitGroup
 	quorum := make(chan error, 1)
-	wg.Go(func() { quorum <- c.quorum.Run(ctx) })
+	wg.Go(func() { quorum <- c.takePart(ctx) })
+	wg.Go(func() { c.announce(ctx) })
 	wg.Go(func() { c.lead(ctx) })
 	wg.Go(func() { c.administer(ctx) })
 	wg.Go(func() { c.watch(ctx) })
@@ -243,6 +276,16 @@ func (c *Controller) Run(ctx context.Context) error {
 		err = fmt.Errorf("close controller: %w", cerr)
 	}
 	return err
+}
+
+// takePart runs the quorum once this node is one that has part in it.
+func (c *Controller) takePart(ctx context.Context) error {
+	if err := c.join(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return c.quorum.Run(ctx)
 }
 
 // failedGrace is how long a Run that failed waits for what it started.
@@ -312,29 +355,20 @@ func (c *Controller) ascend(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// form commits the first entry of a new cluster, and notes in the directory
-// that there is one.
+// form commits the first entry of a new cluster.
 func (c *Controller) form(ctx context.Context) error {
+	cluster := c.member.Load().clusterID
 	if id := c.Image().ClusterID(); id == "" {
-		first := &metadata.FormCluster{ClusterID: c.member.clusterID, Features: []metadata.Feature{{Name: metadata.MetadataFeature, Level: metadata.MetadataVersion}}}
+		first := &metadata.FormCluster{ClusterID: cluster, Features: []metadata.Feature{{Name: metadata.MetadataFeature, Level: metadata.MetadataVersion}}}
 		if _, err := c.propose(ctx, first); err != nil {
 			return fmt.Errorf("form the cluster: %w", err)
 		}
 	}
-	if id := c.Image().ClusterID(); id != c.member.clusterID {
-		err := fmt.Errorf("%w: its log is of cluster %s, its %s of %s", ErrForeign, id, memberFile, c.member.clusterID)
+	if id := c.Image().ClusterID(); id != cluster {
+		err := fmt.Errorf("%w: its log is of cluster %s, its %s of %s", ErrForeign, id, memberFile, cluster)
 		c.fail(err)
 		return err
 	}
-	if c.member.formed || c.cfg.Dir == "" {
-		return nil
-	}
-	m := c.member
-	m.formed = true
-	if err := m.write(c.cfg.Dir); err != nil {
-		return fmt.Errorf("write %s: %w", memberFile, err)
-	}
-	c.member.formed = true
 	return nil
 }
 
@@ -372,6 +406,8 @@ func (c *Controller) Ready() error {
 		return errors.New("the controller has stopped")
 	case c.reign.Load() != nil:
 		return nil
+	case c.Joined() != nil:
+		return c.Joined()
 	case leader == c.cfg.NodeID:
 		return errors.New("the new leader of the metadata quorum has not caught up with what was committed")
 	case leader < 0:
@@ -385,12 +421,28 @@ func (c *Controller) Ready() error {
 // Image is the metadata as of the last entry applied on this node.
 func (c *Controller) Image() *metadata.Image { return c.machine.image.Load() }
 
-// ClusterID is known from New on.
-func (c *Controller) ClusterID() string { return c.member.clusterID }
+// ErrNoQuorum: this node is in no quorum yet; the text around it says why.
+var ErrNoQuorum = errors.New("no part of a metadata quorum yet")
+
+// Joined returns nil once this node is a member of a quorum, as far as it knows;
+// else what it waits for.
+func (c *Controller) Joined() error {
+	if isMember(c.quorum.Members(), wire.Introduction{NodeID: c.cfg.NodeID, MemberID: c.member.Load().memberID}) {
+		return nil
+	}
+	if why := c.waiting.Load(); why != nil {
+		return fmt.Errorf("%w: %s", ErrNoQuorum, *why)
+	}
+	return ErrNoQuorum
+}
+
+// ClusterID is "" until it is known of what cluster this node is; of a node
+// that founds one alone it is known from New on.
+func (c *Controller) ClusterID() string { return c.member.Load().clusterID }
 
 // Identity is what ApiVersions checks clients' ideas against (KIP-1242).
 func (c *Controller) Identity() (clusterID string, nodeID int32) {
-	return c.member.clusterID, c.cfg.NodeID
+	return c.ClusterID(), c.cfg.NodeID
 }
 
 // Features is what ApiVersions tells about features.

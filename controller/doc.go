@@ -24,11 +24,24 @@
 // no error, NOT_CONTROLLER and REQUEST_TIMED_OUT. Commands carry preconditions,
 // so whoever does not know the outcome may look at a later image and ask again.
 //
+// # Forming
+//
+// A node that is the sole entry of controller.quorum.voters founds its cluster
+// by itself. Several introduce themselves to each other (key 10002) until all
+// have answered and none holds anything; then the one with the lowest id decides
+// on the cluster id and the members, writes them down and begins the log, from
+// which the others get it. See join.
+//
+// A member is a node id with the UUID of its directory (KIP-853). A node whose
+// directory is empty is another member: it waits to be added, votes nowhere and does
+// not answer as a cluster. Connections of the quorum say whom they are for, so that
+// it gets none that were meant for the one that it was.
+//
 // # Files
 //
 // The directory of a node holds:
 //
-//	quorum.properties   who this is: cluster.id, node.id, member.id, formed
+//	quorum.properties   who this is: cluster.id, node.id, member.id, formed, voters (while founding)
 //	raft.db             the log and the votes (bbolt)
 //	snapshots/          the image at some index (metadata.EncodeSnapshot)
 package controller

@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -25,6 +27,8 @@ func (c *Controller) handle(ctx context.Context, r *wire.Request) {
 	switch req := r.Body.(type) {
 	case *wire.FetchMetadataRequest:
 		c.fetchMetadata(ctx, r, req)
+	case *wire.IntroduceRequest:
+		c.introduced(r, req)
 	case *wire.SubmitCommandsRequest:
 		c.submitCommands(r, req)
 	case *kmsg.BrokerRegistrationRequest:
@@ -93,16 +97,30 @@ func (c *Controller) fetchMetadata(ctx context.Context, r *wire.Request, req *wi
 	}
 }
 
-// wrongCluster refuses who speaks of another cluster; "" speaks of any.
+// wrongCluster refuses who speaks of another cluster; "" speaks of any. A node
+// that is in no quorum does not answer as a cluster.
 func (c *Controller) wrongCluster(id string) error {
-	if id != "" && id != c.member.clusterID {
-		return metadata.Refuse(kerr.InconsistentClusterID, "the cluster is %s, not %s", c.member.clusterID, id)
+	if err := c.Joined(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+	if cluster := c.ClusterID(); id != "" && id != cluster {
+		return metadata.Refuse(kerr.InconsistentClusterID, "the cluster is %s, not %s", cluster, id)
 	}
 	return nil
 }
 
+// introduced answers another controller, which is to be taken for one that waits
+// to be added if it says so.
+func (c *Controller) introduced(r *wire.Request, req *wire.IntroduceRequest) {
+	c.observers.note(req.From, time.Now())
+	r.Reply(&wire.IntroduceResponse{From: c.introduction()})
+}
+
 func (c *Controller) metadataAfter(clusterID string, index, term uint64) *wire.FetchMetadataResponse {
-	resp := &wire.FetchMetadataResponse{ControllerEpoch: c.controllerEpoch(), ControllerID: c.quorum.Leader(), CommittedIndex: c.Image().Index()}
+	resp := &wire.FetchMetadataResponse{ControllerEpoch: c.controllerEpoch(), ControllerID: c.quorum.Leader(), CommittedIndex: c.Image().Index(), LeaderMillis: -1}
+	if heard := c.quorum.Heard(); heard >= 0 {
+		resp.LeaderMillis = int32(min(heard.Milliseconds(), math.MaxInt32))
+	}
 	if err := c.wrongCluster(clusterID); err != nil {
 		resp.ErrorCode, resp.ErrorMessage = code(err), text(err)
 		return resp

@@ -24,6 +24,15 @@ type node struct {
 
 func startNode(t *testing.T, cfg Config) *node {
 	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startNodeOn(t, cfg, ln)
+}
+
+func startNodeOn(t *testing.T, cfg Config, ln net.Listener) *node {
+	t.Helper()
 	if cfg.Dial == nil {
 		cfg.Dial = new(net.Dialer).DialContext
 	}
@@ -31,10 +40,6 @@ func startNode(t *testing.T, cfg Config) *node {
 		cfg.NodeID = 1
 	}
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

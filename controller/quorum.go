@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
+
+	"github.com/varve-io/varve/wire"
 )
 
 // Quorum is a replicated log. hashicorp/raft is one; a simulator can be another.
@@ -22,6 +25,18 @@ type Quorum interface {
 	Leading() (leads bool, term uint64)
 	// Leader is the node that leads as far as is known; -1 if none.
 	Leader() int32
+	// Heard is how long ago this node heard from the leader: 0 if it leads,
+	// negative if never.
+	Heard() time.Duration
+	// LogEnd is the index of the last entry here, committed or not.
+	LogEnd() uint64
+	// Members are the voters by the last configuration that is known here; none
+	// before any is.
+	Members() []wire.Voter
+	// AddMember makes a controller a voter once it has the log; RemoveMember takes
+	// one out. One change at a time. They return as Proposal.Wait does.
+	AddMember(ctx context.Context, v wire.Voter) error
+	RemoveMember(ctx context.Context, v wire.Voter) error
 	// Changed is signalled, with capacity one, whenever Leading may have changed.
 	Changed() <-chan struct{}
 }

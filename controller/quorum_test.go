@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/varve-io/varve/controller/metadata"
+	"github.com/varve-io/varve/wire"
 )
 
 // trio is a quorum of three controllers in memory.
@@ -32,17 +33,17 @@ type trioNode struct {
 
 func startTrio(t *testing.T) *trio {
 	q := &trio{t: t}
-	var servers []raft.Server
+	var servers []wire.Voter
 	for i := range int32(3) {
 		id := serverID(i+1, "m")
 		addr, inmem := raft.NewInmemTransport(raft.ServerAddress(id))
-		servers = append(servers, raft.Server{ID: id, Address: addr})
+		servers = append(servers, wire.Voter{NodeID: i + 1, MemberID: "m", Address: string(addr)})
 		q.nodes = append(q.nodes, &trioNode{trans: &lossyTransport{InmemTransport: inmem}, ended: make(chan error, 1), failed: make(chan error, 1)})
 	}
 	for i, n := range q.nodes {
 		for j, peer := range q.nodes {
 			if i != j {
-				n.trans.Connect(servers[j].Address, peer.trans.InmemTransport)
+				n.trans.Connect(raft.ServerAddress(servers[j].Address), peer.trans.InmemTransport)
 			}
 		}
 		n.start(int32(i+1), servers)
@@ -51,15 +52,18 @@ func startTrio(t *testing.T) *trio {
 	return q
 }
 
-func (n *trioNode) start(id int32, servers []raft.Server) {
+func (n *trioNode) start(id int32, servers []wire.Voter) {
 	store := raft.NewInmemStore()
 	n.disk = &hangingLog{LogStore: store, free: make(chan struct{})}
-	n.c = newController(Config{NodeID: id, OnFailure: func(err error) { n.failed <- err }}, member{clusterID: "c", nodeID: id})
+	n.c = newController(Config{NodeID: id, OnFailure: func(err error) { n.failed <- err }}, member{clusterID: "c", nodeID: id, memberID: "m", formed: true})
 	guarded := &failClosed{log: n.disk, stable: store, deadline: 2 * time.Second, failed: n.c.fail, seconds: n.c.metrics.storeSeconds}
-	q := newRaftQuorum(serverID(id, "m"), servers, n.c.machine, raftStores{log: guarded, stable: guarded, snapshots: raft.NewInmemSnapshotStore()},
+	q := newRaftQuorum(serverID(id, "m"), defaultElectionTimeout, n.c.machine, raftStores{log: guarded, stable: guarded, snapshots: raft.NewInmemSnapshotStore()},
 		func() raft.Transport { return n.trans }, raftLogger(n.c.logger))
 	guarded.halt = func() { q.stop() }
 	n.c.quorum = q
+	if err := q.found(servers); err != nil {
+		panic(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	go func() { n.ended <- n.c.Run(ctx) }()
@@ -365,12 +369,13 @@ func (q *stuckQuorum) Run(context.Context) error {
 }
 func (q *stuckQuorum) Leading() (bool, uint64)  { return false, 0 }
 func (q *stuckQuorum) Changed() <-chan struct{} { return nil }
+func (q *stuckQuorum) Members() []wire.Voter    { return []wire.Voter{{NodeID: 1}} }
 
 // TestFailureEndsRun: whoever waits for Run learns of a failure in time, though
 // the disk keeps hanging.
 func TestFailureEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(Config{NodeID: 1}, member{clusterID: "c", nodeID: 1})
+		c := newController(Config{NodeID: 1}, member{clusterID: "c", nodeID: 1, formed: true})
 		q := &stuckQuorum{free: make(chan struct{})}
 		c.quorum = q
 		ended := make(chan error)

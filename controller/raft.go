@@ -13,13 +13,14 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/varve-io/varve/wire"
 )
 
 // How a quorum keeps time.
 const (
-	raftTimeout       = 250 * time.Millisecond // heartbeat, election and lease
-	raftCommitTimeout = 5 * time.Millisecond   // an idle follower learns of a commit after that
-	raftEnqueue       = 2 * time.Second        // until a proposal has begun
+	raftCommitTimeout = 5 * time.Millisecond // an idle follower learns of a commit after that
+	raftEnqueue       = 2 * time.Second      // until a proposal has begun
 	raftPollOutcome   = 5 * time.Millisecond
 
 	snapshotInterval = time.Minute
@@ -31,7 +32,7 @@ const (
 // raftQuorum is hashicorp/raft as a Quorum.
 type raftQuorum struct {
 	config  *raft.Config
-	servers []raft.Server // founding members; used only while there is no log
+	timeout time.Duration // heartbeat, election and lease
 	machine StateMachine
 	stores  raftStores
 	connect func() raft.Transport // called by Run
@@ -67,36 +68,52 @@ func nodeOf(id raft.ServerID) int32 {
 	return int32(n)
 }
 
-func newRaftQuorum(id raft.ServerID, servers []raft.Server, m StateMachine, stores raftStores, connect func() raft.Transport, hlog hclog.Logger) *raftQuorum {
+func newRaftQuorum(id raft.ServerID, timeout time.Duration, m StateMachine, stores raftStores, connect func() raft.Transport, hlog hclog.Logger) *raftQuorum {
 	c := raft.DefaultConfig()
 	c.LocalID = id
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = raftTimeout, raftTimeout, raftTimeout
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = timeout, timeout, timeout
+	c.ShutdownOnRemove = false // it goes on as one that waits to be added
 	c.CommitTimeout = raftCommitTimeout
 	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = snapshotInterval, snapshotEntries, trailingEntries
 	c.BatchApplyCh = true
 	c.NoLegacyTelemetry = true
 	c.Logger = hlog
-	return &raftQuorum{config: c, servers: servers, machine: m, stores: stores, connect: connect,
+	return &raftQuorum{config: c, timeout: timeout, machine: m, stores: stores, connect: connect,
 		ready: make(chan struct{}), changed: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// found writes the first entry of a new quorum's log: its members. Only one
+// of them does; the others get it from there. What an attempt that was cut short
+// has left is written over: nothing has run on it.
+func (q *raftQuorum) found(members []wire.Voter) error {
+	var first raft.Configuration
+	for _, v := range members {
+		first.Servers = append(first.Servers, raft.Server{ID: serverID(v.NodeID, v.MemberID), Address: raft.ServerAddress(v.Address)})
+	}
+	last, err := q.stores.log.LastIndex()
+	if err == nil && last > 0 {
+		err = q.stores.log.DeleteRange(1, last)
+	}
+	if err == nil {
+		err = q.stores.stable.SetUint64([]byte("CurrentTerm"), 0)
+	}
+	if err == nil {
+		err = raft.BootstrapCluster(q.config, q.stores.log, q.stores.stable, q.stores.snapshots, nil, first)
+	}
+	if err != nil {
+		return fmt.Errorf("found the quorum: %w", err)
+	}
+	return nil
 }
 
 // Run implements Quorum.
 func (q *raftQuorum) Run(ctx context.Context) error {
-	exists, err := raft.HasExistingState(q.stores.log, q.stores.stable, q.stores.snapshots)
-	if err != nil {
-		return fmt.Errorf("read the quorum's log: %w", err)
-	}
 	trans := q.connect()
-	if !exists {
-		if err := raft.BootstrapCluster(q.config, q.stores.log, q.stores.stable, q.stores.snapshots, trans, raft.Configuration{Servers: q.servers}); err != nil {
-			return fmt.Errorf("found the quorum: %w", err)
-		}
-	}
 	notify := make(chan bool, 16) // raft waits for it to be read
 	q.config.NotifyCh = notify
-	timeouts := raft.ReloadableConfig{HeartbeatTimeout: raftTimeout, ElectionTimeout: raftTimeout,
+	timeouts := raft.ReloadableConfig{HeartbeatTimeout: q.timeout, ElectionTimeout: q.timeout,
 		SnapshotInterval: snapshotInterval, SnapshotThreshold: snapshotEntries, TrailingLogs: trailingEntries}
-	q.config.HeartbeatTimeout, q.config.ElectionTimeout = raftTimeout+1, raftTimeout+1 // see hurry
+	q.config.HeartbeatTimeout, q.config.ElectionTimeout = q.timeout+1, q.timeout+1 // see hurry
 	r, err := raft.NewRaft(q.config, raftMachine{q.machine}, q.stores.log, q.stores.stable, q.stores.snapshots, trans)
 	if err != nil {
 		return fmt.Errorf("start the quorum: %w", err)
@@ -182,6 +199,84 @@ func (q *raftQuorum) Leader() int32 {
 	return -1
 }
 
+// Heard implements Quorum.
+func (q *raftQuorum) Heard() time.Duration {
+	r := q.started()
+	switch {
+	case r == nil:
+		return -1
+	case r.State() == raft.Leader:
+		return 0
+	}
+	if last := r.LastContact(); !last.IsZero() {
+		return time.Since(last)
+	}
+	return -1
+}
+
+// LogEnd implements Quorum.
+func (q *raftQuorum) LogEnd() uint64 {
+	if r := q.started(); r != nil {
+		return r.LastIndex()
+	}
+	return 0
+}
+
+// servers are the members, with or without a vote, by the last configuration.
+func (q *raftQuorum) servers() []raft.Server {
+	r := q.started()
+	if r == nil {
+		return nil
+	}
+	return r.GetConfiguration().Configuration().Servers
+}
+
+// Members implements Quorum.
+func (q *raftQuorum) Members() []wire.Voter {
+	var out []wire.Voter
+	for _, s := range q.servers() {
+		if s.Suffrage == raft.Voter {
+			_, member, _ := strings.Cut(string(s.ID), "@")
+			out = append(out, wire.Voter{NodeID: nodeOf(s.ID), MemberID: member, Address: string(s.Address)})
+		}
+	}
+	return out
+}
+
+// AddMember implements Quorum. The new one gets the log before it gets a vote,
+// so that meanwhile the others need not wait for it.
+func (q *raftQuorum) AddMember(ctx context.Context, v wire.Voter) error {
+	id, address := serverID(v.NodeID, v.MemberID), raft.ServerAddress(v.Address)
+	return q.change(ctx, func(r *raft.Raft) raft.IndexFuture { return r.AddVoter(id, address, 0, raftEnqueue) })
+}
+
+// RemoveMember implements Quorum.
+func (q *raftQuorum) RemoveMember(ctx context.Context, v wire.Voter) error {
+	id := serverID(v.NodeID, v.MemberID)
+	return q.change(ctx, func(r *raft.Raft) raft.IndexFuture { return r.RemoveServer(id, 0, raftEnqueue) })
+}
+
+func (q *raftQuorum) change(ctx context.Context, begin func(*raft.Raft) raft.IndexFuture) error {
+	r := q.started()
+	if r == nil {
+		return ErrNotLeader
+	}
+	ended, err := await(ctx, begin(r))
+	switch {
+	case err == nil:
+		return nil
+	case ended && notBegun(err):
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// notBegun reports whether an error of the library means that nothing was done.
+func notBegun(err error) bool {
+	return errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrEnqueueTimeout) ||
+		errors.Is(err, raft.ErrAbortedByRestore) || errors.Is(err, raft.ErrLeadershipTransferInProgress)
+}
+
 // Barrier implements Quorum.
 func (q *raftQuorum) Barrier(ctx context.Context) error {
 	r := q.started()
@@ -231,7 +326,7 @@ func (p *raftProposal) Wait(ctx context.Context) (uint64, any, error) {
 		return 0, nil, fmt.Errorf("%w: %w", ErrUnknown, err)
 	case err == nil:
 		return p.future.Index(), p.future.Response(), nil
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrAbortedByRestore), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+	case notBegun(err):
 		return 0, nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
 	}
 	return p.resolve(ctx, err)

@@ -85,6 +85,7 @@ var apis = []API{
 	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Broker, Need: Authenticated, MaxFrame: listFrame, NewRequest: body[kmsg.DescribeTopicPartitionsRequest]},
 	{Key: KeyFetchMetadata, Name: "FetchMetadata", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: smallFrame, NewRequest: body[FetchMetadataRequest]},
 	{Key: KeySubmitCommands, Name: "SubmitCommands", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: 16 << 20, NewRequest: body[SubmitCommandsRequest]},
+	{Key: KeyIntroduce, Name: "Introduce", Min: 0, Max: 0, AdvertiseMin: 0, Roles: Controller, Need: ClusterAction, MaxFrame: smallFrame, NewRequest: body[IntroduceRequest]},
 }
 
 func init() {

@@ -197,8 +197,10 @@ func TestOwnMessages(t *testing.T) {
 		ReadFrom([]byte) error
 	}{
 		&FetchMetadataRequest{BrokerID: 1, BrokerEpoch: 2, ClusterID: "c", Index: 3, Term: 4, MaxWaitMillis: 5},
-		&FetchMetadataResponse{ErrorCode: 1, ErrorMessage: ptr("e"), ControllerEpoch: 2, ControllerID: 3, CommittedIndex: 4, Snapshot: []byte{}, SnapshotIndex: 5, SnapshotTerm: 6},
+		&FetchMetadataResponse{ErrorCode: 1, ErrorMessage: ptr("e"), ControllerEpoch: 2, ControllerID: 3, CommittedIndex: 4, LeaderMillis: -1, Snapshot: []byte{}, SnapshotIndex: 5, SnapshotTerm: 6},
 		&FetchMetadataResponse{Entries: []MetadataEntry{{1, 2, 3, []byte("r")}, {2, 3, 3, []byte("rr")}}},
+		&IntroduceRequest{From: Introduction{NodeID: 1, MemberID: "m", ClusterID: "c", Address: "h:1", State: VoterWaiting, LogEnd: 2, Voters: []Voter{{3, "n", "h:2"}, {4, "", ""}}}},
+		&IntroduceResponse{ErrorCode: 1, ErrorMessage: ptr("e"), From: Introduction{NodeID: 1, MemberID: "m"}},
 		&SubmitCommandsRequest{BrokerID: 1, BrokerEpoch: 2, ClusterID: "c", TimeoutMillis: 3, Commands: [][]byte{[]byte("a"), []byte("bb")}},
 		&SubmitCommandsResponse{ErrorCode: 1, ErrorMessage: ptr("e"), ControllerEpoch: 2, Index: 9, Results: []CommandResult{{1, ptr("x"), nil}, {0, nil, []byte("d")}}},
 	} {
@@ -271,11 +273,13 @@ func FuzzOwnMessages(f *testing.F) {
 	f.Add(uint8(1), (&FetchMetadataResponse{Entries: []MetadataEntry{{1, 2, 3, []byte("r")}}}).AppendTo(nil))
 	f.Add(uint8(2), (&SubmitCommandsRequest{Commands: [][]byte{[]byte("a")}}).AppendTo(nil))
 	f.Add(uint8(3), (&SubmitCommandsResponse{Results: []CommandResult{{1, ptr("x"), nil}}}).AppendTo(nil))
+	f.Add(uint8(4), (&IntroduceRequest{From: Introduction{Voters: []Voter{{1, "m", "h:1"}}}}).AppendTo(nil))
+	f.Add(uint8(5), (&IntroduceResponse{From: Introduction{Voters: []Voter{{1, "m", "h:1"}}}}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
 		m := []interface {
 			AppendTo([]byte) []byte
 			ReadFrom([]byte) error
-		}{new(FetchMetadataRequest), new(FetchMetadataResponse), new(SubmitCommandsRequest), new(SubmitCommandsResponse)}[kind%4]
+		}{new(FetchMetadataRequest), new(FetchMetadataResponse), new(SubmitCommandsRequest), new(SubmitCommandsResponse), new(IntroduceRequest), new(IntroduceResponse)}[kind%6]
 		if m.ReadFrom(b) != nil {
 			return
 		}

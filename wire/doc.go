@@ -23,20 +23,27 @@
 // # Varve's own messages
 //
 // FetchMetadata (key 10000) and SubmitCommands (10001) go from broker to
-// controller. They are flexible in every version; strings, bytes and arrays are
-// compact. Version 0:
+// controller, Introduce (10002) from controller to controller. They are flexible in every
+// version; strings, bytes and arrays are compact. Version 0:
 //
 //	FetchMetadata request
 //	  broker id int32 | broker epoch int64 | cluster id string | index int64 | term int64 | max wait ms int32 | tags
 //	FetchMetadata response
 //	  error int16 | message nullable string | controller epoch int32 | controller id int32 | committed index int64 |
-//	  snapshot nullable bytes | snapshot index int64 | snapshot term int64 |
+//	  leader ms int32 | snapshot nullable bytes | snapshot index int64 | snapshot term int64 |
 //	  entries [ previous index int64 | index int64 | term int64 | records bytes | tags ] | tags
 //	SubmitCommands request
 //	  broker id int32 | broker epoch int64 | cluster id string | timeout ms int32 | commands [ bytes ] | tags
 //	SubmitCommands response
 //	  error int16 | message nullable string | controller epoch int32 | index int64 |
 //	  results [ error int16 | message nullable string | data nullable bytes | tags ] | tags
+//	Introduce request
+//	  introduction | tags
+//	Introduce response
+//	  error int16 | message nullable string | introduction | tags
+//	introduction
+//	  node id int32 | member id string | cluster id string | address string | state int8 | log end int64 |
+//	  voters [ node id int32 | member id string | address string | tags ] | tags
 //
 // A connection whose first eight bytes are PrefaceMagic is not Kafka's: it is
 // handed to ServerConfig.Preface, which is how controllers reach each other.

@@ -22,6 +22,7 @@ type FetchMetadataResponse struct {
 	ControllerEpoch int32
 	ControllerID    int32
 	CommittedIndex  uint64
+	LeaderMillis    int32  // since this controller last heard from the active one, 0 if it is that, -1: never
 	Snapshot        []byte // nil: none
 	SnapshotIndex   uint64
 	SnapshotTerm    uint64
@@ -64,4 +65,49 @@ type CommandResult struct {
 	ErrorCode    int16
 	ErrorMessage *string
 	Data         []byte // what the command returns, encoded by controller/metadata
+}
+
+// IntroduceRequest is how controllers get to know each other before they have a
+// quorum, and how one that waits to be added makes itself known. Key 10002,
+// controller to controller.
+type IntroduceRequest struct {
+	Version int16
+	From    Introduction
+}
+
+// IntroduceResponse is the other one's introduction.
+type IntroduceResponse struct {
+	Version      int16
+	ErrorCode    int16
+	ErrorMessage *string
+	From         Introduction
+}
+
+// VoterState says what part a controller has in a quorum.
+type VoterState int8
+
+// States of a controller.
+const (
+	VoterFresh   VoterState = iota // holds no log and may found a cluster with the others of its list
+	VoterMember                    // is one of Voters, as far as it knows
+	VoterWaiting                   // belongs to a cluster, but must be added to its quorum
+)
+
+// Introduction says who a controller is.
+type Introduction struct {
+	NodeID    int32
+	MemberID  string // UUID of its directory
+	ClusterID string // of a fresh one: that it wants, "" any
+	Address   string // host:port of its CONTROLLER listener
+	State     VoterState
+	LogEnd    uint64  // index of its last entry, committed or not
+	Voters    []Voter // of a fresh one: its controller.quorum.voters, without members
+}
+
+// Voter is a member of the controllers' quorum. Another directory of the same
+// node is another member (KIP-853).
+type Voter struct {
+	NodeID   int32
+	MemberID string // UUID of its directory
+	Address  string // host:port
 }

@@ -10,6 +10,7 @@ import (
 const (
 	KeyFetchMetadata  int16 = 10000
 	KeySubmitCommands int16 = 10001
+	KeyIntroduce      int16 = 10002
 )
 
 // Key implements kmsg.Request.
@@ -82,6 +83,7 @@ func (r *FetchMetadataResponse) AppendTo(dst []byte) []byte {
 	dst = kbin.AppendInt32(dst, r.ControllerEpoch)
 	dst = kbin.AppendInt32(dst, r.ControllerID)
 	dst = kbin.AppendInt64(dst, int64(r.CommittedIndex))
+	dst = kbin.AppendInt32(dst, r.LeaderMillis)
 	dst = kbin.AppendCompactNullableBytes(dst, r.Snapshot)
 	dst = kbin.AppendInt64(dst, int64(r.SnapshotIndex))
 	dst = kbin.AppendInt64(dst, int64(r.SnapshotTerm))
@@ -105,6 +107,7 @@ func (r *FetchMetadataResponse) ReadFrom(src []byte) error {
 	r.ControllerEpoch = b.Int32()
 	r.ControllerID = b.Int32()
 	r.CommittedIndex = uint64(b.Int64())
+	r.LeaderMillis = b.Int32()
 	r.Snapshot = b.CompactNullableBytes()
 	r.SnapshotIndex = uint64(b.Int64())
 	r.SnapshotTerm = uint64(b.Int64())
@@ -234,6 +237,114 @@ func (r *SubmitCommandsResponse) ReadFrom(src []byte) error {
 		skipTags(&b)
 	}
 	return finish(&b)
+}
+
+// Key implements kmsg.Request.
+func (*IntroduceRequest) Key() int16 { return KeyIntroduce }
+
+// MaxVersion implements kmsg.Request.
+func (*IntroduceRequest) MaxVersion() int16 { return 0 }
+
+// SetVersion implements kmsg.Request.
+func (r *IntroduceRequest) SetVersion(v int16) { r.Version = v }
+
+// GetVersion implements kmsg.Request.
+func (r *IntroduceRequest) GetVersion() int16 { return r.Version }
+
+// IsFlexible implements kmsg.Request.
+func (*IntroduceRequest) IsFlexible() bool { return true }
+
+// ResponseKind implements kmsg.Request.
+func (r *IntroduceRequest) ResponseKind() kmsg.Response {
+	return &IntroduceResponse{Version: r.Version}
+}
+
+// AppendTo implements kmsg.Request.
+func (r *IntroduceRequest) AppendTo(dst []byte) []byte {
+	return append(r.From.appendTo(dst), 0)
+}
+
+// ReadFrom implements kmsg.Request.
+func (r *IntroduceRequest) ReadFrom(src []byte) error {
+	b := kbin.Reader{Src: src}
+	r.From.readFrom(&b)
+	return finish(&b)
+}
+
+// Key implements kmsg.Response.
+func (*IntroduceResponse) Key() int16 { return KeyIntroduce }
+
+// MaxVersion implements kmsg.Response.
+func (*IntroduceResponse) MaxVersion() int16 { return 0 }
+
+// SetVersion implements kmsg.Response.
+func (r *IntroduceResponse) SetVersion(v int16) { r.Version = v }
+
+// GetVersion implements kmsg.Response.
+func (r *IntroduceResponse) GetVersion() int16 { return r.Version }
+
+// IsFlexible implements kmsg.Response.
+func (*IntroduceResponse) IsFlexible() bool { return true }
+
+// RequestKind implements kmsg.Response.
+func (r *IntroduceResponse) RequestKind() kmsg.Request {
+	return &IntroduceRequest{Version: r.Version}
+}
+
+// AppendTo implements kmsg.Response.
+func (r *IntroduceResponse) AppendTo(dst []byte) []byte {
+	dst = kbin.AppendInt16(dst, r.ErrorCode)
+	dst = kbin.AppendCompactNullableString(dst, r.ErrorMessage)
+	return append(r.From.appendTo(dst), 0)
+}
+
+// ReadFrom implements kmsg.Response.
+func (r *IntroduceResponse) ReadFrom(src []byte) error {
+	b := kbin.Reader{Src: src}
+	r.ErrorCode = b.Int16()
+	r.ErrorMessage = b.CompactNullableString()
+	r.From.readFrom(&b)
+	return finish(&b)
+}
+
+func (i *Introduction) appendTo(dst []byte) []byte {
+	dst = kbin.AppendInt32(dst, i.NodeID)
+	dst = kbin.AppendCompactString(dst, i.MemberID)
+	dst = kbin.AppendCompactString(dst, i.ClusterID)
+	dst = kbin.AppendCompactString(dst, i.Address)
+	dst = kbin.AppendInt8(dst, int8(i.State))
+	dst = kbin.AppendInt64(dst, int64(i.LogEnd))
+	dst = kbin.AppendCompactArrayLen(dst, len(i.Voters))
+	for _, v := range i.Voters {
+		dst = kbin.AppendInt32(dst, v.NodeID)
+		dst = kbin.AppendCompactString(dst, v.MemberID)
+		dst = kbin.AppendCompactString(dst, v.Address)
+		dst = append(dst, 0)
+	}
+	return append(dst, 0)
+}
+
+func (i *Introduction) readFrom(b *kbin.Reader) {
+	i.NodeID = b.Int32()
+	i.MemberID = b.CompactString()
+	i.ClusterID = b.CompactString()
+	i.Address = b.CompactString()
+	i.State = VoterState(b.Int8())
+	i.LogEnd = uint64(b.Int64())
+	const minVoter = 4 + 1 + 1 + 1
+	n := arrayLen(b, minVoter)
+	i.Voters = nil
+	if n > 0 {
+		i.Voters = make([]Voter, n)
+	}
+	for j := range i.Voters {
+		v := &i.Voters[j]
+		v.NodeID = b.Int32()
+		v.MemberID = b.CompactString()
+		v.Address = b.CompactString()
+		skipTags(b)
+	}
+	skipTags(b)
 }
 
 // arrayLen reads a compact array length and refuses one that the rest of the

@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varve-io/varve/broker"
 	"github.com/varve-io/varve/broker/admin"
@@ -109,6 +111,7 @@ func (n *node) start(ctx context.Context) error {
 		{"open the admin listener", n.startAdmin},
 		{"check the log directories", n.inspectDirs},
 		{"start the controller", n.startController},
+		{"join the controllers", n.joinControllers},
 		{"open the log directories", n.openDirs},
 		{"open the object store", n.openTier},
 		{"recover the logs", n.openReplicas},
@@ -209,20 +212,71 @@ func (n *node) startController(ctx context.Context) error {
 	n.controller, err = controller.New(controller.Config{
 		NodeID: n.cfg.NodeID, Dir: filepath.Join(n.cfg.MetadataDir, controllerDir), Voters: voters, Address: reachable(ln.Addr()),
 		ClusterID: cmp.Or(n.clusterID, n.cfg.ClusterID), Formatted: n.clusterID != "", Properties: n.static,
-		SessionTimeout: n.cfg.Session.Timeout, WriteTimeout: n.cfg.Session.ControllerWriteTimeout, Logger: n.logger, Registerer: n.registry,
+		SessionTimeout: n.cfg.Session.Timeout, WriteTimeout: n.cfg.Session.ControllerWriteTimeout, ElectionTimeout: n.cfg.Session.ElectionTimeout, Logger: n.logger, Registerer: n.registry,
 		BalanceInterval: n.cfg.Balance.Interval, ImbalancePercent: n.cfg.Balance.Percent,
 		Dial: (&net.Dialer{}).DialContext, OnFailure: n.controllerFailed,
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	n.clusterID = n.controller.ClusterID()
 	n.services.start("controller", n.controller.Run)
 	server := wire.NewServer(n.serverConfig(listener, wire.Controller, wire.ServerConfig{
 		Handler: n.controller.Handler(), Preface: n.controller.Preface, Identity: n.controller.Identity, Features: n.controller.Features,
 	}))
 	n.services.start("listener "+listener.Name, func(ctx context.Context) error { return server.Serve(ctx, ln) })
 	return nil
+}
+
+// joinControllers waits until it is known of which cluster this node is: its
+// controller is in a quorum, or, where it has none, the controllers have told.
+func (n *node) joinControllers(ctx context.Context) error {
+	if n.controller != nil {
+		err := n.await(ctx, "waiting for the quorum of controllers", func() []string {
+			if err := n.controller.Joined(); err != nil {
+				return []string{err.Error()}
+			}
+			return nil
+		})
+		n.clusterID = n.controller.ClusterID()
+		return err
+	}
+	ask := wire.NewClient(wire.ClientConfig{Addrs: func() []string { return n.controllers }, ClientID: fmt.Sprintf("broker-%d-join", n.cfg.NodeID), Logger: n.logger})
+	err := n.await(ctx, "waiting for the controllers", func() []string {
+		cluster, err := askCluster(ctx, ask)
+		if err != nil {
+			ask.Disconnect()
+			return []string{err.Error()}
+		}
+		if n.clusterID != "" && n.clusterID != cluster {
+			return []string{fmt.Sprintf("the controllers are of cluster %s, this node's log directories of cluster %s", cluster, n.clusterID)}
+		}
+		n.clusterID = cluster
+		return nil
+	})
+	return errors.Join(err, ask.Close())
+}
+
+// joinTimeout bounds one question to a controller that this node knows nothing of.
+const joinTimeout = 5 * time.Second
+
+// askCluster asks a controller of what cluster it is (KIP-919).
+func askCluster(ctx context.Context, controller *wire.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.EndpointType = 2
+	r, err := controller.Request(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	resp := r.(*kmsg.DescribeClusterResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		if resp.ErrorMessage != nil {
+			err = fmt.Errorf("%w: %s", err, *resp.ErrorMessage)
+		}
+		return "", err
+	}
+	return resp.ClusterID, nil
 }
 
 // failGrace is how long a node whose controller failed may take to stop by
@@ -361,8 +415,11 @@ func (n *node) await(ctx context.Context, what string, reasons func() []string) 
 
 // image is the newest metadata, empty while there is none.
 func (n *node) image() *metadata.Image {
-	if s := n.started.Load(); s != nil && s.follower != nil {
+	switch s := n.started.Load(); {
+	case s != nil && s.follower != nil:
 		return s.follower.Image()
+	case s != nil && s.controller != nil:
+		return s.controller.Image()
 	}
 	return metadata.New()
 }

@@ -22,6 +22,8 @@ type Broker struct {
 	Dir     string        // everything it writes is below
 	LogDir  string        // its partition directories
 	StartUp time.Duration // from exec to the first answer to ApiVersions
+
+	began time.Time
 }
 
 const (

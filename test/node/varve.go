@@ -37,6 +37,16 @@ func ControllerAddr(dir string) (string, error) {
 // StartVarve starts a single combined node; an empty folder is formatted by
 // the server itself, within StartUp.
 func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
+	b, err := launch(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.await(ctx, b.began)
+}
+
+// launch starts a node and does not wait for it. It is node 1 unless a setting
+// says otherwise; the last of equal settings counts.
+func launch(cfg VarveConfig) (*Broker, error) {
 	binary, err := filepath.Abs(cfg.Binary)
 	if err != nil {
 		return nil, err
@@ -72,9 +82,7 @@ func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), cfg.Env...)
-	began := time.Now()
-	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out"), cfg.Log); err != nil {
-		return nil, err
-	}
-	return b, b.await(ctx, began)
+	b.began = time.Now()
+	b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out"), cfg.Log)
+	return b, err
 }

@@ -45,7 +45,7 @@ func seeds(role wire.Role, id [16]byte) (out [][]byte) {
 				f := fetchRequest("t", id, 0)
 				f.SessionEpoch = 0
 				req = f
-			case wire.KeyFetchMetadata, wire.KeySubmitCommands:
+			case wire.KeyFetchMetadata, wire.KeySubmitCommands, wire.KeyIntroduce:
 				req = a.NewRequest()
 			default:
 				req = filled(kmsg.RequestForKey(a.Key))

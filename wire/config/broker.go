@@ -91,6 +91,7 @@ type Session struct {
 	Timeout                time.Duration
 	RequestTimeout         time.Duration
 	ControllerWriteTimeout time.Duration
+	ElectionTimeout        time.Duration // of the controllers
 }
 
 // Balance is how the controller brings leaderships back to preferred replicas.
@@ -270,6 +271,7 @@ func (r *reader) session() Session {
 		Timeout:                r.ms("broker.session.timeout.ms"),
 		RequestTimeout:         r.ms("request.timeout.ms"),
 		ControllerWriteTimeout: r.ms("varve.controller.write.timeout.ms"),
+		ElectionTimeout:        r.ms("varve.controller.election.timeout.ms"),
 	}
 	if s.Heartbeat <= 0 || s.Timeout < 2*s.Heartbeat {
 		r.failValue("broker.session.timeout.ms", s.Timeout.String(), "must be at least twice broker.heartbeat.interval.ms (%v), which must be positive", s.Heartbeat)
@@ -477,6 +479,12 @@ func (r *reader) voters(b *Broker) {
 		if err != nil {
 			r.failValue("controller.quorum.voters", r.str("controller.quorum.voters"), "%v", err)
 			return
+		}
+		for _, other := range b.Voters {
+			if other.ID == v.ID || other.Addr() == v.Addr() {
+				r.failValue("controller.quorum.voters", r.str("controller.quorum.voters"), "%d@%s and %d@%s: every controller has an id and an address of its own", other.ID, other.Addr(), v.ID, v.Addr())
+				return
+			}
 		}
 		b.Voters = append(b.Voters, v)
 	}

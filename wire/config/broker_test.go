@@ -67,6 +67,8 @@ func TestForBrokerRules(t *testing.T) {
 		{base + "process.roles=broker controller.quorum.voters=2@h:9093", ""},
 		{base + "process.roles=broker controller.quorum.bootstrap.servers=h:9093", ""},
 		{base + "process.roles=broker controller.quorum.voters=h:9093", "id@host:port"},
+		{base + "controller.quorum.voters=1@h:9093,1@i:9093", "of its own"},
+		{base + "controller.quorum.voters=1@h:9093,2@h:9093", "of its own"},
 		{base + "process.roles=master", "must be one of"},
 		{base + "listeners=PLAINTEXT://:9092", "add CONTROLLER://host:9093"},
 		{base + "listeners=CONTROLLER://:9093", "needs a listener for clients"},

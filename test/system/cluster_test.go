@@ -1,0 +1,162 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/varve-io/varve/test/node"
+)
+
+// newCluster prepares n nodes that end with the test.
+func newCluster(t *testing.T, n int, settings ...string) *node.Cluster {
+	t.Helper()
+	c, err := node.NewCluster(node.VarveConfig{Binary: varve, Dir: t.TempDir(), Settings: settings}, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Stop(20 * time.Second)
+		if !t.Failed() {
+			return
+		}
+		for i := range n {
+			if b := c.Node(i); b != nil {
+				out, _ := os.ReadFile(b.LogPath())
+				t.Logf("the end of node %d's output:\n%s", i+1, out[max(0, len(out)-4<<10):])
+			}
+		}
+	})
+	return c
+}
+
+// clusterOf is what a node says of its cluster.
+func clusterOf(t *testing.T, b *node.Broker) kadm.Metadata {
+	t.Helper()
+	c := client(t, b)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	m, err := kadm.NewClient(c).BrokerMetadata(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// wipe empties the folder of a node that is down.
+func wipe(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() == "ports.json" {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestThreeEmptyDirectories: three nodes started in any order, the last one late, are
+// one cluster of three brokers. The first one, wiped and started alone, is none, and
+// says what to do.
+func TestThreeEmptyDirectories(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, i := range []int{2, 0} {
+		if _, err := c.Launch(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(2 * time.Second)
+	for _, i := range []int{2, 0} {
+		if nc, err := net.Dial("tcp", c.Node(i).Addr); err == nil {
+			nc.Close()
+			t.Fatalf("node %d takes clients before there is a cluster", i+1)
+		}
+	}
+	if status, body := get(t, c.Node(0), "/readyz"); status == 200 || !strings.Contains(body, "join the controllers") {
+		t.Errorf("readiness of a node that waits: %d %s", status, body)
+	}
+	if err := c.Start(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, 2} {
+		if err := c.Await(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := clusterOf(t, c.Node(0)).Cluster
+	for i := range 3 {
+		eventually(t, 10*time.Second, func() error {
+			if m := clusterOf(t, c.Node(i)); m.Cluster != id || id == "" || len(m.Brokers) != 3 {
+				return fmt.Errorf("node %d is of cluster %q with %d brokers, the first of %q", i+1, m.Cluster, len(m.Brokers), id)
+			}
+			return nil
+		})
+	}
+
+	// Whoever is asked, a topic can be created, and any node's leader serves it.
+	for i := range 3 {
+		cl := client(t, c.Node(i), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		topic := fmt.Sprintf("t%d", i)
+		createTopic(t, cl, topic, nil)
+		produce(t, cl, topic, 0, 100, 100)
+		consume(t, c.Node((i+1)%3), topic, 100, 100)
+	}
+
+	if err := c.Stop(20 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wipe(t, c.Dir(0))
+	b, err := c.Launch(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, func() error {
+		out, err := os.ReadFile(b.LogPath())
+		if err == nil && !strings.Contains(string(out), "varve cluster controllers replace 1") {
+			err = fmt.Errorf("it does not say what to do: %s", out)
+		}
+		return err
+	})
+	time.Sleep(2 * time.Second)
+	if nc, err := net.Dial("tcp", b.Addr); err == nil {
+		nc.Close()
+		t.Error("a wiped node takes clients")
+	}
+	for _, i := range []int{1, 2} {
+		if _, err := c.Launch(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range []int{1, 2} {
+		if err := c.Await(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := clusterOf(t, c.Node(1)).Cluster; got != id {
+		t.Errorf("cluster %s after the restart, was %s", got, id)
+	}
+	eventually(t, 10*time.Second, func() error {
+		out, err := os.ReadFile(b.LogPath())
+		if err == nil && !strings.Contains(string(out), "its disk was lost or replaced") {
+			err = fmt.Errorf("it does not say why: %s", out)
+		}
+		return err
+	})
+	if nc, err := net.Dial("tcp", b.Addr); err == nil {
+		nc.Close()
+		t.Error("a wiped node takes clients")
+	}
+}
