@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -89,7 +90,7 @@ func (b *member) start() {
 	b.incarnation++
 	c.must(&metadata.RegisterBroker{ID: b.id, ClusterID: clusterID, Incarnation: wire.UUID{byte(b.id), b.incarnation}, LogDirs: []wire.UUID{dir.ID()},
 		Listeners: []metadata.Listener{{Name: "PLAINTEXT", Host: "localhost", Port: 9090 + b.id}}, PreviousEpoch: -1})
-	b.epoch = c.img.Broker(b.id).Epoch
+	b.epoch = c.image().Broker(b.id).Epoch
 	b.registry = prometheus.NewRegistry()
 	cfg := replica.Config{NodeID: b.id, BrokerEpoch: func() int64 { return b.epoch }, Dirs: []*log.Dir{dir}, FS: b.disk,
 		Static:    map[string]string{"log.segment.bytes": "1048576"},
@@ -98,9 +99,10 @@ func (b *member) start() {
 		Replication: config.Replication{LagTime: lagTime}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
+	var m *replica.Manager
 	if b.tiered {
 		b.tier, err = tier.New(tier.Config{ClusterID: clusterID, NodeID: b.id, BrokerEpoch: cfg.BrokerEpoch, Store: c.store, FS: b.disk, CacheDir: "/cache",
-			CacheBytes: 64 << 20, ChunkBytes: 1 << 20, ReadAheadBytes: 4 << 20, Image: func() *metadata.Image { return b.m.Image() },
+			CacheBytes: 64 << 20, ChunkBytes: 1 << 20, ReadAheadBytes: 4 << 20, Image: func() *metadata.Image { return m.Image() },
 			WaitImage: b.waitImage, Committer: b, DeleteGrace: time.Minute, Logger: b.logger()})
 		if err != nil {
 			b.t.Fatal(err)
@@ -110,14 +112,12 @@ func (b *member) start() {
 	if c.tune != nil {
 		c.tune(&cfg)
 	}
-	m, err := replica.NewManager(cfg)
-	if err != nil {
+	if m, err = replica.NewManager(cfg); err != nil {
 		b.t.Fatal(err)
 	}
 	if err := m.Open(ctx); err != nil {
 		b.t.Fatal(err)
 	}
-	b.m = m
 	go func() { done <- m.Run(ctx) }()
 	if b.tiered {
 		go func() { done <- b.tier.Run(ctx) }()
@@ -125,6 +125,7 @@ func (b *member) start() {
 		done <- nil
 	}
 	c.turn <- struct{}{}
+	b.m = m
 	m.Apply(metadata.Diff(metadata.New(), c.img))
 	<-c.turn
 	c.must(&metadata.UnfenceBroker{ID: b.id, Epoch: b.epoch})
@@ -145,19 +146,16 @@ func (b *member) start() {
 func (b *member) stop(clean bool) {
 	c := b.c
 	c.turn <- struct{}{}
-	halt := b.halt
-	m := b.m
 	b.m = nil
 	<-c.turn
-	_ = m
-	halt(clean)
+	b.halt(clean)
 }
 
 // kill ends the broker as a crash does; a power loss takes what was not synced.
 func (b *member) kill(powerLoss bool) {
 	next := b.disk.KillClone()
 	if powerLoss {
-		next = b.disk.CrashClone(nil, 0)
+		next = b.disk.CrashClone(rand.New(rand.NewPCG(1, 1)), 0)
 	}
 	b.stop(false)
 	b.disk = next
@@ -257,8 +255,22 @@ func (c *cluster) topic(name, durability string, config map[string]string, repli
 	c.must(&metadata.CreateTopic{ID: wire.NewUUID(), Name: name, Assignments: [][]int32{replicas}, Configs: config, Durability: durability})
 }
 
+func (c *cluster) image() *metadata.Image {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	return c.img
+}
+
 func (c *cluster) row(topic string) *metadata.Partition {
-	return c.img.Partition(c.img.Topic(topic).ID, 0)
+	img := c.image()
+	return img.Partition(img.Topic(topic).ID, 0)
+}
+
+// refuseWith makes the controller answer every command with what f returns, nil: none.
+func (c *cluster) refuseWith(f func(metadata.Command) error) {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	c.refuse = f
 }
 
 // on is the replica of a broker.

@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -82,7 +83,7 @@ func TestEmptyEpochs(t *testing.T) {
 			b.start()
 			time.Sleep(time.Second)
 			for _, other := range []int32{1, 2, 3} {
-				if !c.img.Broker(other).Active() {
+				if !c.image().Broker(other).Active() {
 					c.must(&metadata.UnfenceBroker{ID: other, Epoch: c.members[other].epoch})
 				}
 			}
@@ -184,13 +185,14 @@ func TestISR(t *testing.T) {
 
 // TestUnknownProposal: a proposal that nobody answers may have been accepted. Until the image tells, both ISRs count.
 func TestUnknownProposal(t *testing.T) {
-	for _, applied := range []bool{false, true} {
+	for _, want := range []bool{false, true} {
+		applied := want
 		brokers(t, false, func(t *testing.T, c *cluster) {
 			c.topic("t", "replicated", nil, 1, 2, 3)
 			c.fill("t", 0, 10)
 			c.settled("t", 2, 3)
 			silent := true
-			c.refuse = func(cmd metadata.Command) error {
+			c.refuseWith(func(cmd metadata.Command) error {
 				x, ok := cmd.(*metadata.AlterPartition)
 				if !ok || !silent {
 					return nil
@@ -205,8 +207,8 @@ func TestUnknownProposal(t *testing.T) {
 					}
 				}
 				return errLost
-			}
-			was := applied
+			})
+			was := want
 			c.disconnect(3, true)
 			_, p := c.leader("t")
 			slow := send(p, batch(10, 10, recordSize), -1, time.Hour)
@@ -277,7 +279,7 @@ func TestFollowerEndIsSynced(t *testing.T) {
 	brokers(t, false, func(t *testing.T, c *cluster) {
 		c.topic("t", "fsync", nil, 1, 2)
 		c.fill("t", 0, 10)
-		clone := c.members[2].disk.CrashClone(nil, 0)
+		clone := c.members[2].disk.CrashClone(rand.New(rand.NewPCG(1, 1)), 0)
 		c.members[2].stop(false)
 		c.members[2].disk = clone
 		c.fence(2)
