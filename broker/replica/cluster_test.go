@@ -410,3 +410,17 @@ func response(f *replica.Fetch) (*kmsg.FetchResponse, error) {
 	}
 	return resp, nil
 }
+
+// impose puts a row into the image, as an operator's decision does.
+func (c *cluster) impose(row *metadata.Partition) {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	old := c.img
+	recs := []metadata.Record{row}
+	c.img = old.Replay(recs, old.Index()+1, old.Term())
+	for _, b := range c.members {
+		if b.m != nil && !b.deaf {
+			b.m.Apply(metadata.NewDelta(old, c.img, recs))
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/varve-io/varve/broker/log/vfs"
 	"github.com/varve-io/varve/controller/metadata"
 )
 
@@ -288,5 +290,156 @@ func TestFollowerEndIsSynced(t *testing.T) {
 		if end := c.on(2, "t").EndOffset(); end != 10 {
 			t.Errorf("after a power loss the replica ends at %d", end)
 		}
+	})
+}
+
+// TestWipedFollower: a replica that lost its disk begins where the store ends, reads the rest from the store, takes part in the ISR, and leads
+// with all there is; so does one that was away until the leader's local log had gone past it.
+func TestWipedFollower(t *testing.T) {
+	for _, wiped := range []bool{true, false} {
+		brokers(t, true, func(t *testing.T, c *cluster) {
+			c.topic("t", "replicated", tiered("local.retention.ms", "1000"), 1, 2, 3)
+			c.fill("t", 0, 300)
+			c.settled("t", 2, 3)
+			b := c.members[3]
+			b.stop(true)
+			c.fence(3)
+			if wiped {
+				b.disk = vfs.NewMem()
+			}
+			c.fill("t", 300, 900)
+			_, p := c.leader("t")
+			c.eventually("local segments leave the leader", time.Minute, func() bool { return p.LocalStart() > 600 })
+			b.start()
+			c.awaitISR("t", lagTime, 1, 2, 3)
+			c.settled("t", 2, 3)
+			if start := c.on(3, "t").LocalStart(); start < 600 || c.on(3, "t").LogStart() != 0 {
+				t.Errorf("wiped %v: the replica begins locally at %d, its log at %d", wiped, start, c.on(3, "t").LogStart())
+			}
+			b.consume(c.on(3, "t"), 0, 1200)
+			// The other two go: what it has must do.
+			for _, id := range []int32{1, 2} {
+				c.members[id].stop(true)
+				c.fence(id)
+			}
+			c.fill("t", 1200, 100)
+			b.consume(c.on(3, "t"), 0, 1300)
+		})
+	}
+}
+
+// TestLocalRetentionOnFollowers: every replica deletes what the store has, by its own applied metadata, wherever its segments end
+// (KAFKA-17020); and DeleteRecords reaches all.
+func TestLocalRetentionOnFollowers(t *testing.T) {
+	brokers(t, true, func(t *testing.T, c *cluster) {
+		c.topic("t", "replicated", tiered("local.retention.ms", "1000"), 1, 2, 3)
+		c.fill("t", 0, 900)
+		for id := range c.members {
+			c.eventually("local segments go", time.Minute, func() bool { return c.on(id, "t").LocalStart() > 600 })
+			c.members[id].consume(c.on(id, "t"), 0, 900)
+		}
+		lead, p := c.leader("t")
+		if _, err := lead.m.DeleteRecords(context.Background(), p, 700); err != nil {
+			t.Fatal(err)
+		}
+		for id := range c.members {
+			c.eventually("log start arrives", time.Second, func() bool { return c.on(id, "t").LogStart() == 700 })
+		}
+	})
+}
+
+// TestLocalTopicStart: the log start of a topic without a store is its leader's affair, and followers follow it.
+func TestLocalTopicStart(t *testing.T) {
+	brokers(t, false, func(t *testing.T, c *cluster) {
+		c.topic("t", "replicated", map[string]string{"internal.segment.bytes": "65536", "retention.bytes": "200000"}, 1, 2, 3)
+		c.fill("t", 0, 900)
+		_, p := c.leader("t")
+		c.eventually("retention", time.Minute, func() bool { return p.LogStart() > 300 })
+		for id := range c.members {
+			c.eventually("log start arrives", time.Minute, func() bool {
+				r := c.on(id, "t")
+				return r.LogStart() == p.LogStart() && r.LocalStart() == p.LocalStart()
+			})
+		}
+		// A replica that was away until all it has is gone begins where the leader does.
+		c.members[3].stop(true)
+		c.fence(3)
+		c.fill("t", 900, 2000)
+		c.eventually("retention", time.Minute, func() bool { return p.LogStart() > 1500 })
+		c.members[3].start()
+		c.awaitISR("t", lagTime, 1, 2, 3)
+		c.settled("t", 3)
+		c.members[3].consume(c.on(3, "t"), p.LogStart(), 2900)
+	})
+}
+
+// TestStrayedLeader: a leader that was elected although it was not in sync, with other records where the store has some, gives its own up:
+// the tier wins.
+func TestStrayedLeader(t *testing.T) {
+	brokers(t, true, func(t *testing.T, c *cluster) {
+		c.topic("t", "replicated", tiered(), 1, 2)
+		c.fill("t", 0, 100)
+		c.settled("t", 2)
+		old := c.members[1]
+		c.disconnect(1, true)
+		for i := range 60 { // nobody else has these, and they end beyond what the store will have
+			<-send(c.on(1, "t"), batch(5000+10*i, 10, recordSize), 1, time.Second)
+		}
+		old.stop(true)
+		c.fence(1)
+		c.fill("t", 100, 400)
+		c.eventually("uploads", time.Minute, func() bool { end, ok := c.row("t").RemoteEnd.Offset(); return ok && end > 200 })
+		c.members[2].stop(true)
+		end, _ := c.row("t").RemoteEnd.Offset()
+		c.fence(2)
+		c.disconnect(1, false)
+		old.start()
+		if c.row("t").Leader != metadata.NoLeader {
+			t.Fatalf("led by %d", c.row("t").Leader)
+		}
+		row := *c.row("t")
+		row.Leader, row.ISR, row.ELR = 1, []int32{1}, nil
+		row.LeaderEpoch++
+		row.PartitionEpoch++
+		c.impose(&row)
+		c.eventually("a leader", 10*time.Second, func() bool { return c.on(1, "t").IsLeader() })
+		if got := c.on(1, "t"); got.EndOffset() != end || got.LocalStart() != end {
+			t.Errorf("log [%d, %d) instead of nothing after %d", got.LocalStart(), got.EndOffset(), end)
+		}
+		old.consume(c.on(1, "t"), 0, end)
+	})
+}
+
+// TestUnknownJoin: who may have been taken into the ISR counts for the high watermark, for he may be elected.
+func TestUnknownJoin(t *testing.T) {
+	brokers(t, false, func(t *testing.T, c *cluster) {
+		c.topic("t", "replicated", nil, 1, 2, 3)
+		c.fill("t", 0, 10)
+		c.disconnect(3, true)
+		slow := send(c.on(1, "t"), batch(10, 10, recordSize), -1, time.Hour)
+		c.awaitISR("t", 2*lagTime, 1, 2)
+		<-slow
+		asked := make(chan struct{}, 100)
+		c.refuseWith(func(cmd metadata.Command) error {
+			if _, ok := cmd.(*metadata.AlterPartition); ok {
+				asked <- struct{}{}
+				return errLost
+			}
+			return nil
+		})
+		c.disconnect(3, false)
+		<-asked
+		c.disconnect(3, true)
+		_, p := c.leader("t")
+		waits := send(p, batch(20, 10, recordSize), -1, time.Hour)
+		time.Sleep(3 * lagTime)
+		if len(waits) > 0 || p.HighWatermark() != 20 {
+			t.Errorf("high watermark %d without one who may be in sync", p.HighWatermark())
+		}
+		c.refuseWith(nil)
+		if r := <-waits; r.Err != nil {
+			t.Error(r.Err)
+		}
+		c.awaitISR("t", lagTime, 1, 2)
 	})
 }
