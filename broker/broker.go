@@ -79,10 +79,21 @@ func New(cfg Config) (*Broker, error) {
 	return b, nil
 }
 
+// shutdownTime bounds how long a broker that stops waits for its leaderships to move away.
+const shutdownTime = 5 * time.Second
+
+// Leave has the controller move the leaderships of this broker away, and returns when they are elsewhere, as far as there is anybody
+// to take them, or when ctx ends. Clients and followers must be served until then.
+func (b *Broker) Leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
+	defer cancel()
+	b.follower.leave(ctx)
+	b.follower.barrier(ctx) // it is no news until it is applied here
+}
+
 // Run follows the metadata, keeps the broker registered and returns when ctx has
 // ended, the broker has left in order (within shutdownTime) and all that it started has too.
 func (b *Broker) Run(ctx context.Context) error {
-	const shutdownTime = 5 * time.Second
 	// Following outlives ctx: leaderships that move away while leaving are news too.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

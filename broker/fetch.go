@@ -26,6 +26,7 @@ type fetchCall struct {
 	session *session // nil: none
 	full    bool     // the response names every partition
 	replica bool     // a replica asks
+	cancel  context.CancelFunc
 }
 
 // fetch answers Fetch, at once or when there is enough to tell.
@@ -39,6 +40,10 @@ func (h *handler) fetch(ctx context.Context, r *wire.Request, req *kmsg.FetchReq
 		r.Reply(&wire.FetchResponse{ErrorCode: code(err)})
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	if s != nil {
+		s.supersede(cancel)
+	}
 	f := &replica.Fetch{
 		Partitions: make([]replica.FetchPartition, len(parts)),
 		MinBytes:   int(max(req.MinBytes, 0)),
@@ -47,12 +52,15 @@ func (h *handler) fetch(ctx context.Context, r *wire.Request, req *kmsg.FetchReq
 		Isolation:  replica.ReadUncommitted,
 		Version:    r.Version,
 		Done:       fetched,
-		Tag:        &fetchCall{h, r, s, full, req.ReplicaState.ID >= 0},
+		Tag:        &fetchCall{h, r, s, full, req.ReplicaState.ID >= 0, cancel},
 	}
 	if req.ReplicaState.ID >= 0 {
 		f.Replica = &replica.ReplicaState{ID: req.ReplicaState.ID, Epoch: req.ReplicaState.Epoch}
 	} else if limit := h.cfg.Settings.Fetch.MaxBytes; limit > 0 {
 		f.MaxBytes = min(f.MaxBytes, limit)
+	}
+	if h.cfg.Settings.Replication.RackAware {
+		f.Rack = req.Rack
 	}
 	if req.IsolationLevel == 1 {
 		f.Isolation = replica.ReadCommitted
@@ -90,6 +98,7 @@ func failedFetch(index int32, err error) wire.FetchPartition {
 // the order served, neighbours of one topic together.
 func fetched(f *replica.Fetch) {
 	c := f.Tag.(*fetchCall)
+	defer c.cancel()
 	resp := &wire.FetchResponse{}
 	if c.session != nil {
 		resp.SessionID = c.session.id
@@ -141,7 +150,7 @@ func (c *fetchCall) partition(fp *replica.FetchPartition) wire.FetchPartition {
 		LogStartOffset:       fp.LogStart,
 		DivergingEpoch:       fp.Diverging,
 		AbortedTransactions:  fp.Aborted,
-		PreferredReadReplica: -1,
+		PreferredReadReplica: fp.Preferred,
 		Records:              fp.Records,
 	}
 }

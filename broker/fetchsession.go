@@ -2,6 +2,7 @@ package broker
 
 import (
 	"container/list"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -63,6 +64,8 @@ type session struct {
 	order *list.List
 	parts map[partitionKey]*list.Element
 
+	ongoing context.CancelFunc // ends the wait of the last request; nil: there was none
+
 	used time.Time     // guarded by the cache
 	lru  *list.Element // in the cache
 }
@@ -112,6 +115,19 @@ func (c *sessionCache) drop(s *session) {
 	if s != nil {
 		delete(c.byID, s.id)
 		c.order.Remove(s.lru)
+		s.supersede(nil)
+	}
+}
+
+// supersede ends the wait of the last request of the session, which holds up the answers to those behind it: one that asks anew
+// wants something else, or is in a hurry.
+func (s *session) supersede(cancel context.CancelFunc) {
+	s.mu.Lock()
+	last := s.ongoing
+	s.ongoing = cancel
+	s.mu.Unlock()
+	if last != nil {
+		last()
 	}
 }
 

@@ -34,6 +34,7 @@ type Fetch struct {
 	Isolation  Isolation
 	Version    int16
 	Replica    *ReplicaState // who follows; nil: a consumer
+	Rack       string        // of a consumer that is to be sent to a replica there (KIP-392); "": none
 	// Done is called exactly once: before Manager.Fetch returns, or later from any goroutine. It must
 	// not block. The records are then the caller's: sent, or released.
 	Done func(*Fetch)
@@ -73,7 +74,8 @@ type FetchPartition struct {
 	Diverging        *wire.EpochEnd
 	Aborted          []wire.AbortedTransaction // nil unless ReadCommitted
 	Records          []wire.FileRange
-	Size             int // bytes in Records
+	Size             int   // bytes in Records
+	Preferred        int32 // the replica to which the consumer is sent, and then there are no records; -1: none
 
 	end int64 // of the log, for a replica
 }
@@ -90,7 +92,7 @@ func (f *Fetch) reset() {
 		}
 		wire.ReleaseRanges(x.Records)
 		x.Err, x.HighWatermark, x.LastStableOffset, x.LogStart = nil, -1, -1, -1
-		x.Diverging, x.Aborted, x.Records, x.Size, x.end = nil, nil, nil, 0, 0
+		x.Diverging, x.Aborted, x.Records, x.Size, x.Preferred, x.end = nil, nil, nil, 0, -1, 0
 	}
 }
 
@@ -172,7 +174,8 @@ func (m *Manager) pass(f *Fetch, failed []error) outcome {
 		o.bytes += x.Size
 		room -= min(room, x.Size)
 		o.ready = o.ready || v.ready
-		o.final = o.final || x.Err != nil && !patient(x.Err) || x.Diverging != nil || f.Replica != nil && x.KnownHighWatermark < x.HighWatermark
+		o.final = o.final || x.Err != nil && !patient(x.Err) || x.Diverging != nil || x.Preferred >= 0 ||
+			f.Replica != nil && x.KnownHighWatermark < x.HighWatermark
 	}
 	return o
 }
@@ -215,6 +218,11 @@ func (x *FetchPartition) read(v *visit) {
 	}
 	if x.diverges(l) {
 		return
+	}
+	if v.f.Rack != "" && v.f.anyReplica() {
+		if x.Preferred = p.preferred(l, v.f.Rack, x.Offset); x.Preferred >= 0 {
+			return
+		}
 	}
 	end := x.HighWatermark
 	if v.f.Isolation == ReadCommitted {

@@ -269,3 +269,29 @@ func (x *FetchPartition) readAsReplica(v *visit) {
 		x.fails(err)
 	}
 }
+
+// preferred is the in-sync replica of a rack that a consumer there had better read from: the one that has most, if it has the offset
+// (KIP-392, RackAwareReplicaSelector). -1: here.
+func (p *Partition) preferred(l *log.Log, rack string, offset int64) int32 {
+	img, me := p.m.Image(), p.m.cfg.NodeID
+	if b := img.Broker(me); b != nil && b.Rack == rack || offset < l.LogStart() {
+		return -1
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lead := p.lead.Load()
+	if lead == nil || !lead.here {
+		return -1
+	}
+	best, end := int32(-1), offset
+	for _, id := range lead.row.Replicas {
+		b, f := img.Broker(id), p.mu.followers[id]
+		if id == me || f == nil || !slices.Contains(lead.row.ISR, id) || !b.Active() || b.Rack != rack {
+			continue
+		}
+		if f.end > end || best < 0 && f.end == end {
+			best, end = id, f.end
+		}
+	}
+	return best
+}

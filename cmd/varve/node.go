@@ -119,6 +119,7 @@ func (n *node) start(ctx context.Context) error {
 		{"join the cluster", n.startBroker},
 		{"wait until the controller knows this broker", n.awaitRegistration},
 		{"open the client listeners", n.serveClients},
+		{"take part", n.takePart},
 	} {
 		phase := "starting: " + step.name
 		n.phase.Store(&phase)
@@ -359,6 +360,18 @@ func (n *node) startBroker(context.Context) error {
 	}
 	n.services.start("partitions", n.replicas.Run)
 	n.services.start("broker", n.broker.Run)
+	return nil
+}
+
+// takePart ends first of all: leaderships move away while clients and followers are still served.
+func (n *node) takePart(context.Context) error {
+	if n.broker != nil {
+		n.services.start("leaderships", func(ctx context.Context) error {
+			<-ctx.Done()
+			n.broker.Leave(context.WithoutCancel(ctx))
+			return nil
+		})
+	}
 	return nil
 }
 
