@@ -31,15 +31,15 @@ const (
 	readyPoll    = 5 * time.Millisecond
 )
 
-// await fills StartUp; on failure the process is killed and the error holds
-// the end of its output.
-func (b *Broker) await(ctx context.Context, began time.Time) error {
+// Await waits until the node answers and fills StartUp; on failure the process
+// is killed and the error holds the end of its output.
+func (b *Broker) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {
 		err := askAPIVersions(b.Addr)
 		if err == nil {
-			b.StartUp = time.Since(began)
+			b.StartUp = time.Since(b.began)
 			return nil
 		}
 		select {

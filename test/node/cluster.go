@@ -94,7 +94,7 @@ func (c *Cluster) Launch(i int, settings ...string) (*Broker, error) {
 		fmt.Sprintf("node.id=%d", i+1),
 		"controller.quorum.voters=" + c.voters,
 	}, append(cfg.Settings, settings...)...)
-	b, err := launch(cfg)
+	b, err := LaunchVarve(cfg)
 	if err == nil {
 		c.nodes[i] = b
 	}
@@ -103,7 +103,7 @@ func (c *Cluster) Launch(i int, settings ...string) (*Broker, error) {
 
 // Await waits until a node that was launched serves clients.
 func (c *Cluster) Await(ctx context.Context, i int) error {
-	return c.nodes[i].await(ctx, c.nodes[i].began)
+	return c.nodes[i].Await(ctx)
 }
 
 // Start starts a node, again or for the first time, and waits until it serves

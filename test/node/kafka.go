@@ -127,10 +127,10 @@ func StartKafka(ctx context.Context, j Java, cfg KafkaConfig) (*Broker, error) {
 			return nil, fmt.Errorf("format Kafka's folder: %w\n%s", err, out)
 		}
 	}
-	began := time.Now()
+	b.began = time.Now()
 	cmd := j.java(context.Background(), []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC"}, "kafka.Kafka", []string{properties})
 	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "kafka.out"), nil); err != nil {
 		return nil, err
 	}
-	return b, b.await(ctx, began)
+	return b, b.Await(ctx)
 }

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -84,6 +86,41 @@ func (p *Process) Kill() {
 
 // Freeze stops the process where it is (SIGSTOP), without waiting until it has stopped. It can be killed then, or go on by Thaw.
 func (p *Process) Freeze() { p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Halt stops the process like Freeze and waits, up to limit, until no thread of it runs. One that waits for the disk may
+// still do so; it stops before it comes back from the system call.
+func (p *Process) Halt(limit time.Duration) error {
+	p.Freeze()
+	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
+		running, err := p.runs()
+		if err != nil || !running {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("process %d still runs %v after SIGSTOP", p.PID(), limit)
+		}
+	}
+}
+
+// runs says whether any thread may execute the program's code.
+func (p *Process) runs() (bool, error) {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread ended
+		}
+		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+		// Stopped, in an uninterruptible wait, or dead.
+		if rest != "" && !strings.ContainsRune("TtDZXx", rune(rest[0])) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
 
 // Thaw lets a frozen process go on.
 func (p *Process) Thaw() { p.cmd.Process.Signal(syscall.SIGCONT) }

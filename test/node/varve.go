@@ -34,19 +34,20 @@ func ControllerAddr(dir string) (string, error) {
 	return fmt.Sprintf("127.0.0.1:%d", ports[1]), nil
 }
 
-// StartVarve starts a single combined node; an empty folder is formatted by
-// the server itself, within StartUp.
+// StartVarve starts a single combined node and waits until it answers; an empty
+// folder is formatted by the server itself, within StartUp.
 func StartVarve(ctx context.Context, cfg VarveConfig) (*Broker, error) {
-	b, err := launch(cfg)
+	b, err := LaunchVarve(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return b, b.await(ctx, b.began)
+	return b, b.Await(ctx)
 }
 
-// launch starts a node and does not wait for it. It is node 1 unless a setting
-// says otherwise; the last of equal settings counts.
-func launch(cfg VarveConfig) (*Broker, error) {
+// LaunchVarve is StartVarve without the wait, for who does not let the node
+// come that far; others call Await. It is node 1 unless a setting says
+// otherwise; the last of equal settings counts.
+func LaunchVarve(cfg VarveConfig) (*Broker, error) {
 	binary, err := filepath.Abs(cfg.Binary)
 	if err != nil {
 		return nil, err
@@ -83,6 +84,8 @@ func launch(cfg VarveConfig) (*Broker, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), cfg.Env...)
 	b.began = time.Now()
-	b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out"), cfg.Log)
-	return b, err
+	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out"), cfg.Log); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
