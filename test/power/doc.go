@@ -10,10 +10,15 @@
 //	    DeleteRecords trims meanwhile; a consumer reads along; topics are made
 //	    and deleted; in half of the rounds a neighbour syncs the file system,
 //	    so that part of what nobody synced survives, in any order
-//	at a random moment the file system forgets what was not synced and refuses all writes
+//	at a random moment the node executes nothing any more, and the file system
+//	    forgets what was not synced
 //	the process is killed, the file system mounted again, the node started
 //	in some rounds power goes again while it starts
 //	half of the producers and the consumer live on, the others begin anew
+//
+// The node is stopped before the disk, since the disk answers on: a sync that is
+// under way while the file system shuts down may succeed though nothing is
+// durable, and a node without power could not tell anybody.
 //
 // Every few rounds and at the end the load stops, every partition is read from
 // its log start to its end, and test/check judges all that was ever sent and

@@ -50,6 +50,7 @@ const (
 	// neighbourShare of the rounds have a neighbour.
 	neighbourShare = 2
 	changeEvery    = 20 * time.Millisecond
+	haltLimit      = 5 * time.Second
 	segment        = "262144" // bytes, less than clients may ask for by segment.bytes
 )
 
@@ -145,12 +146,19 @@ func (r *rig) runOnDisk(ctx context.Context) error {
 
 // start starts the node. All that is on the disk is below data, which node makes the log directory.
 func (r *rig) start(ctx context.Context) error {
-	b, err := node.StartVarve(ctx, node.VarveConfig{Binary: r.cfg.binary, Dir: r.cfg.dir, Settings: []string{
-		"remote.log.manager.task.interval.ms=300", "log.retention.check.interval.ms=300",
-	}})
-	if b != nil {
+	if err := r.launch(); err != nil {
+		return err
+	}
+	err := r.broker.Await(ctx)
+	r.result.slowest = max(r.result.slowest, r.broker.StartUp)
+	return err
+}
+
+func (r *rig) launch() error {
+	b, err := node.LaunchVarve(node.VarveConfig{Binary: r.cfg.binary, Dir: r.cfg.dir, Settings: []string{
+		"remote.log.manager.task.interval.ms=300", "log.retention.check.interval.ms=300"}})
+	if err == nil {
 		r.broker = b
-		r.result.slowest = max(r.result.slowest, b.StartUp)
 	}
 	return err
 }
@@ -263,9 +271,13 @@ func rand64(rng *rand.Rand, n time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(n)))
 }
 
-// cut is the power loss. What goes on meanwhile is told to end after it.
+// cut is the power loss: the node executes nothing any more, with its syncs under way, then the disk forgets. What goes
+// on meanwhile is told to end after it.
 func (r *rig) cut(stop func()) error {
 	r.result.cuts++
+	if err := r.broker.Halt(haltLimit); err != nil {
+		return err
+	}
 	if err := r.disk.Cut(); err != nil {
 		return err
 	}
@@ -292,24 +304,19 @@ func (r *rig) comeBack(ctx context.Context) error {
 	return r.start(ctx)
 }
 
+// cutWhileStarting starts the node and takes the power before or soon after it serves.
 func (r *rig) cutWhileStarting(ctx context.Context) error {
-	starting, stop := context.WithCancel(ctx)
-	defer stop()
-	var cutErr error
-	var cutting sync.WaitGroup
-	after := rand64(r.rng, againWithin)
-	cutting.Go(func() {
-		if cutErr = sleep(starting, after); cutErr == nil {
-			cutErr = r.disk.Cut()
-		}
-		stop()
-	})
-	_ = r.start(starting) // fails, unless it was faster
-	cutting.Wait()
-	if cutErr != nil && !errors.Is(cutErr, context.Canceled) {
-		return cutErr
+	if err := r.launch(); err != nil {
+		return err
 	}
-	return errors.Join(r.cut(stop), r.disk.Remount())
+	select {
+	case <-r.broker.Exited():
+		return r.broker.Await(ctx) // which tells why
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rand64(r.rng, againWithin)):
+	}
+	return errors.Join(r.cut(func() {}), r.disk.Remount())
 }
 
 // neighbour is another program that syncs a file of its own all the time. Each sync commits what the file system has
