@@ -201,6 +201,12 @@ func (h *handler) dispatch(ctx context.Context, r *wire.Request) {
 		h.describeLogDirs(r, req)
 	case *kmsg.CreatePartitionsRequest:
 		h.createPartitions(ctx, r, req)
+	case *kmsg.DescribeQuorumRequest:
+		h.describeQuorum(ctx, r, req)
+	case *kmsg.AddRaftVoterRequest:
+		h.addRaftVoter(ctx, r, req)
+	case *kmsg.RemoveRaftVoterRequest:
+		h.removeRaftVoter(ctx, r, req)
 	case *kmsg.ElectLeadersRequest:
 		h.electLeaders(ctx, r, req)
 	case *kmsg.AlterPartitionAssignmentsRequest:

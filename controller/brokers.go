@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -218,26 +217,13 @@ func (c *Controller) describeCluster(r *wire.Request, req *kmsg.DescribeClusterR
 func (c *Controller) controllers() []kmsg.DescribeClusterResponseBroker {
 	var out []kmsg.DescribeClusterResponseBroker
 	for _, v := range c.quorum.Members() {
-		host, port := c.endpointOf(v)
+		host, digits := c.hostPort(v)
+		port, _ := strconv.ParseUint(digits, 10, 16)
 		e := kmsg.NewDescribeClusterResponseBroker()
 		e.NodeID, e.Host, e.Port = v.NodeID, host, int32(port)
 		out = append(out, e)
 	}
 	return out
-}
-
-// endpointOf is where a member can be reached: where this node's configuration
-// says, else where the member itself said.
-func (c *Controller) endpointOf(v wire.Voter) (host string, port uint16) {
-	address := v.Address
-	for _, listed := range c.cfg.Voters {
-		if listed.ID == v.NodeID {
-			address = listed.Address
-		}
-	}
-	host, digits, _ := net.SplitHostPort(address)
-	n, _ := strconv.ParseUint(digits, 10, 16)
-	return host, uint16(n)
 }
 
 func endpoint(b *metadata.Broker) kmsg.DescribeClusterResponseBroker {

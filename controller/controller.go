@@ -81,6 +81,7 @@ type Controller struct {
 	streams   *streams
 	peers     *peers
 	observers observers
+	changing  atomic.Bool                       // the members of the quorum are being changed
 	waiting   atomic.Pointer[string]            // why this node is in no quorum; nil: it is, or that is not known yet
 	found     func(founders []wire.Voter) error // begins a new quorum's log
 	close     func() error                      // of the stores

@@ -29,6 +29,12 @@ func (c *Controller) handle(ctx context.Context, r *wire.Request) {
 		c.fetchMetadata(ctx, r, req)
 	case *wire.IntroduceRequest:
 		c.introduced(r, req)
+	case *kmsg.DescribeQuorumRequest:
+		c.describeQuorum(r, req)
+	case *kmsg.AddRaftVoterRequest:
+		c.addRaftVoter(r, req)
+	case *kmsg.RemoveRaftVoterRequest:
+		c.removeRaftVoter(r, req)
 	case *wire.SubmitCommandsRequest:
 		c.submitCommands(r, req)
 	case *kmsg.BrokerRegistrationRequest:

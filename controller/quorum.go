@@ -33,8 +33,10 @@ type Quorum interface {
 	// Members are the voters by the last configuration that is known here; none
 	// before any is.
 	Members() []wire.Voter
-	// AddMember makes a controller a voter once it has the log; RemoveMember takes
-	// one out. One change at a time. They return as Proposal.Wait does.
+	// Teach gives a controller that is no member the log, and no vote. AddMember
+	// gives a vote, RemoveMember takes a member out. One change at a time. Their
+	// errors are those of Proposal.Wait.
+	Teach(ctx context.Context, v wire.Voter) error
 	AddMember(ctx context.Context, v wire.Voter) error
 	RemoveMember(ctx context.Context, v wire.Voter) error
 	// Changed is signalled, with capacity one, whenever Leading may have changed.

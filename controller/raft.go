@@ -243,8 +243,13 @@ func (q *raftQuorum) Members() []wire.Voter {
 	return out
 }
 
-// AddMember implements Quorum. The new one gets the log before it gets a vote,
-// so that meanwhile the others need not wait for it.
+// Teach implements Quorum.
+func (q *raftQuorum) Teach(ctx context.Context, v wire.Voter) error {
+	id, address := serverID(v.NodeID, v.MemberID), raft.ServerAddress(v.Address)
+	return q.change(ctx, func(r *raft.Raft) raft.IndexFuture { return r.AddNonvoter(id, address, 0, raftEnqueue) })
+}
+
+// AddMember implements Quorum.
 func (q *raftQuorum) AddMember(ctx context.Context, v wire.Voter) error {
 	id, address := serverID(v.NodeID, v.MemberID), raft.ServerAddress(v.Address)
 	return q.change(ctx, func(r *raft.Raft) raft.IndexFuture { return r.AddVoter(id, address, 0, raftEnqueue) })

@@ -41,7 +41,7 @@ func newRoot(a *app) *cobra.Command {
 
 		newServer(a), newDev(a),
 		newTopic(a), newProduce(a), newConsume(a),
-		newTier(a), newVersion(a),
+		newTier(a), newCluster(a), newVersion(a),
 	)
 	return root
 }

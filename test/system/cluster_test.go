@@ -2,9 +2,11 @@ package system
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -159,4 +161,65 @@ func TestThreeEmptyDirectories(t *testing.T) {
 		nc.Close()
 		t.Error("a wiped node takes clients")
 	}
+
+	// The operator does what it says.
+	brokers := c.Node(1).Addr + "," + c.Node(2).Addr
+	states := func() map[int]string {
+		var rows []struct {
+			ID    int    `json:"nodeId"`
+			State string `json:"state"`
+			Lag   int64  `json:"lag"`
+		}
+		if err := json.Unmarshal([]byte(command(t, "cluster", "controllers", "list", "-o", "json", "-b", brokers)), &rows); err != nil {
+			t.Fatal(err)
+		}
+		all := map[int]string{}
+		for _, r := range rows {
+			all[r.ID] += r.State
+		}
+		return all
+	}
+	eventually(t, 10*time.Second, func() error {
+		if all := states(); all[1] != "awaywaiting" {
+			return fmt.Errorf("controllers %v", all)
+		}
+		return nil
+	})
+	command(t, "cluster", "controllers", "replace", "1", "-b", brokers)
+	if err := c.Await(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if all := states(); len(all) != 3 || all[1] != "follower" {
+		t.Errorf("controllers %v", all)
+	}
+	eventually(t, 10*time.Second, func() error {
+		if m := clusterOf(t, c.Node(0)); m.Cluster != id || len(m.Brokers) != 3 {
+			return fmt.Errorf("the replaced node is of cluster %s with %d brokers", m.Cluster, len(m.Brokers))
+		}
+		return nil
+	})
+	var described struct {
+		ID          string  `json:"clusterId"`
+		Controllers []int32 `json:"controllers"`
+		Brokers     []int32 `json:"brokers"`
+	}
+	if err := json.Unmarshal([]byte(command(t, "cluster", "describe", "-o", "json", "-b", brokers)), &described); err != nil {
+		t.Fatal(err)
+	}
+	if described.ID != id || len(described.Controllers) != 3 || len(described.Brokers) != 3 {
+		t.Errorf("cluster describe: %+v", described)
+	}
+}
+
+// command runs varve with arguments and returns what it prints.
+func command(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), varve, args...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("varve %s: %v\n%s", strings.Join(args, " "), err, complaint.String())
+	}
+	return string(out)
 }
