@@ -286,6 +286,10 @@ func (c *cluster) on(id int32, topic string) *replica.Partition {
 // leader is the broker that leads, and its replica.
 func (c *cluster) leader(topic string) (*member, *replica.Partition) {
 	c.t.Helper()
+	c.eventually("a leader", 10*time.Second, func() bool {
+		id := c.row(topic).Leader
+		return id >= 0 && c.on(id, topic).IsLeader()
+	})
 	id := c.row(topic).Leader
 	return c.members[id], c.on(id, topic)
 }

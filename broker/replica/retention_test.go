@@ -280,6 +280,7 @@ func TestDisableTier(t *testing.T) {
 		p := n.topic("t", tiered("local.retention.bytes", "100000"))
 		n.fill(p, 0, 500)
 		n.eventually("offloaded", time.Minute, func() bool { return p.LocalStart() > 100 })
+		time.Sleep(10 * time.Second) // until nothing moves any more
 		local := p.LocalStart()
 		n.configure("t", map[string]string{"internal.segment.bytes": "65536", "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
 		n.eventually("the log begins with what is local", time.Minute, func() bool { return p.LogStart() == local })
