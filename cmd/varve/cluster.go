@@ -15,8 +15,8 @@ import (
 )
 
 func newCluster(a *app) *cobra.Command {
-	return group("cluster", "Show the cluster and change who controls it",
-		newClusterDescribe(a),
+	return group("cluster", "Show the cluster, change who controls it and who is part of it",
+		newClusterDescribe(a), newClusterBrokers(a), newClusterDecommission(a), newClusterUnregister(a), newClusterAcceptLoss(a),
 		group("controllers", "List, add, replace and remove controllers",
 			newControllersList(a), newControllersAdd(a), newControllersReplace(a), newControllersRemove(a)))
 }

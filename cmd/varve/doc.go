@@ -3,10 +3,11 @@
 //
 //	varve server          run a node
 //	varve dev             run a node of one's own, for trying things out
-//	varve topic ...       create, list, describe, delete, offsets
+//	varve topic ...       create, list, describe, delete, offsets, reassign, elect
 //	varve produce         write lines as records
 //	varve consume         read records from an offset or a point in time
 //	varve tier ...        what is where: local disk and object store
+//	varve cluster ...     the cluster: controllers, brokers; decommission one, accept a loss
 //	varve version
 //
 // Data goes to standard output, everything else to standard error. Every

@@ -3,6 +3,6 @@ package main
 import "github.com/spf13/cobra"
 
 func newTopic(a *app) *cobra.Command {
-	return group("topic", "Create, list, describe and delete topics; find offsets",
-		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicDelete(a), newTopicOffsets(a))
+	return group("topic", "Create, list, describe and delete topics; find offsets; move replicas and leaders",
+		newTopicCreate(a), newTopicList(a), newTopicDescribe(a), newTopicDelete(a), newTopicOffsets(a), newTopicReassign(a), newTopicElect(a))
 }
