@@ -68,6 +68,8 @@ type Follower struct {
 	commands  *wire.Client // of this broker
 	admin     *wire.Client // what clients ask and we forward
 
+	controllers controllers
+
 	image     atomic.Pointer[metadata.Image]
 	epoch     atomic.Int64 // of the registration, -1 none
 	fenced    atomic.Bool
@@ -80,6 +82,7 @@ type Follower struct {
 	// The metadata loop's alone.
 	latest          *metadata.Image // last fetched
 	controllerEpoch int32           // highest seen
+	controllerID    int32           // that was active by the last answer
 }
 
 // NewFollower returns a follower; Broker.Run runs it.
@@ -93,10 +96,13 @@ func NewFollower(cfg FollowerConfig) *Follower {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Follower{cfg: cfg, incarnation: wire.NewUUID(), log: cfg.Logger, changed: make(chan struct{})}
-	client := func(purpose string) *wire.Client {
+	f := &Follower{cfg: cfg, incarnation: wire.NewUUID(), log: cfg.Logger, changed: make(chan struct{}), controllerID: -1}
+	f.controllers.configured = cfg.Controllers
+	client := func(purpose string, prefer func() string) *wire.Client {
 		return wire.NewClient(wire.ClientConfig{
-			Addrs:          cfg.Controllers,
+			Addrs:          f.controllers.addrs,
+			Prefer:         prefer,
+			DialTimeout:    dialTimeout,
 			Dial:           cfg.Dial,
 			TLS:            cfg.TLS,
 			ClientID:       fmt.Sprintf("broker-%d-%s", cfg.NodeID, purpose),
@@ -104,7 +110,8 @@ func NewFollower(cfg FollowerConfig) *Follower {
 			Logger:         cfg.Logger,
 		})
 	}
-	f.metadata, f.heartbeat, f.commands, f.admin = client("metadata"), client("heartbeat"), client("commands"), client("admin")
+	f.metadata, f.heartbeat, f.commands, f.admin = client("metadata", nil),
+		client("heartbeat", f.controllers.preferred), client("commands", f.controllers.preferred), client("admin", f.controllers.preferred)
 	f.image.Store(metadata.New())
 	f.latest = f.Image()
 	f.epoch.Store(-1)
@@ -170,6 +177,9 @@ const (
 	firstPoll = 20 * time.Millisecond // until the first image may be published
 	maxPoll   = 2 * time.Second
 	maxAnswer = 3 * time.Second
+	// A controller that has not heard from the active one for so long may lag
+	// behind it: another one is followed.
+	maxSourceLag = time.Second
 )
 
 // Pauses after something failed, until it is tried again.
@@ -232,7 +242,10 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 	if resp.ControllerEpoch < f.controllerEpoch {
 		return fmt.Errorf("controller %d is of epoch %d, %d is known", resp.ControllerID, resp.ControllerEpoch, f.controllerEpoch)
 	}
-	f.controllerEpoch = resp.ControllerEpoch
+	if resp.ControllerEpoch > f.controllerEpoch || resp.ControllerID != f.controllerID {
+		f.controllerEpoch, f.controllerID = resp.ControllerEpoch, resp.ControllerID
+		f.activeChanged(ctx)
+	}
 	next, delta, err := advance(old, resp)
 	if err != nil {
 		return err
@@ -242,7 +255,7 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 	f.latest = next
 	if !f.live() {
 		if epoch := f.BrokerEpoch(); epoch < 0 || next.Index() < uint64(epoch) {
-			return nil
+			return f.fresh(resp)
 		}
 		delta = metadata.Diff(f.Image(), next)
 	}
@@ -250,7 +263,29 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 		apply(delta) // also an empty one: it has the image
 		f.publish(next)
 	}
-	return nil
+	return f.fresh(resp)
+}
+
+// activeChanged finds out which controller is active now. Heartbeats turn to it
+// at once: a former one that hangs would keep them until the session is over.
+func (f *Follower) activeChanged(ctx context.Context) {
+	before := f.controllers.preferred()
+	if f.controllers.learn(ctx, f.metadata) && before != "" && f.controllers.preferred() != before {
+		f.heartbeat.Disconnect()
+	}
+}
+
+// errStale makes the follower turn to another controller.
+var errStale = errors.New("the controller has not heard from the active one lately")
+
+// fresh returns an error if the source of an answer, which is applied, may lag
+// behind the others and there is another one.
+func (f *Follower) fresh(resp *wire.FetchMetadataResponse) error {
+	lag := time.Duration(resp.LeaderMillis) * time.Millisecond
+	if lag >= 0 && lag <= maxSourceLag || len(f.controllers.addrs()) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%w (for %v)", errStale, lag)
 }
 
 // live reports whether the partitions have been given an image in this life.

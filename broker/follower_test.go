@@ -45,11 +45,7 @@ func (c *fakeController) answer(r *wire.Request) wire.Response {
 		case c.gap && req.Index > 0:
 			resp.Entries = []wire.MetadataEntry{{PrevIndex: req.Index + 5, Index: req.Index + 6, Term: 1}}
 		case req.Index < c.img.Index():
-			var b bytes.Buffer
-			if err := metadata.EncodeSnapshot(&b, c.img); err != nil {
-				panic(err)
-			}
-			resp.Snapshot, resp.SnapshotIndex, resp.SnapshotTerm = b.Bytes(), c.img.Index(), c.img.Term()
+			resp.Snapshot, resp.SnapshotIndex, resp.SnapshotTerm = snapshotOf(c.img), c.img.Index(), c.img.Term()
 		default:
 			time.Sleep(time.Millisecond)
 		}
@@ -78,6 +74,14 @@ func (c *fakeController) set(fn func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fn()
+}
+
+func snapshotOf(img *metadata.Image) []byte {
+	var b bytes.Buffer
+	if err := metadata.EncodeSnapshot(&b, img); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
 }
 
 // at is an image at an index.

@@ -55,12 +55,13 @@ func (f *Follower) register(ctx context.Context) error {
 	defer cancel()
 	r, err := f.heartbeat.Request(ctx, req)
 	if err != nil {
+		f.controllers.forget()
 		return fmt.Errorf("register: %w", err)
 	}
 	resp := r.(*kmsg.BrokerRegistrationResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		if errors.Is(err, kerr.NotController) {
-			f.heartbeat.Disconnect()
+			f.tryNext(ctx, f.heartbeat)
 		}
 		return fmt.Errorf("register: %w", err)
 	}
@@ -120,12 +121,13 @@ func (f *Follower) sendHeartbeat(ctx context.Context, leave bool) (bool, error) 
 	req.WantShutdown = leave
 	r, err := f.heartbeat.Request(ctx, req)
 	if err != nil {
+		f.controllers.forget()
 		return true, fmt.Errorf("heartbeat: %w", err)
 	}
 	resp := r.(*kmsg.BrokerHeartbeatResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		if errors.Is(err, kerr.NotController) {
-			f.heartbeat.Disconnect()
+			f.tryNext(ctx, f.heartbeat)
 		}
 		return true, fmt.Errorf("heartbeat: %w", err)
 	}

@@ -31,13 +31,14 @@ func (f *Follower) Submit(ctx context.Context, cmds ...metadata.Command) ([]meta
 	for {
 		r, err := f.commands.Request(ctx, req)
 		if err != nil {
+			f.controllers.forget()
 			return nil, 0, outcome(err)
 		}
 		resp := r.(*wire.SubmitCommandsResponse)
 		switch err := responseError(resp.ErrorCode, resp.ErrorMessage); {
 		case err == nil:
 			return results(resp, len(cmds))
-		case errors.Is(err, kerr.NotController) && tryNext(ctx, f.commands):
+		case errors.Is(err, kerr.NotController) && f.tryNext(ctx, f.commands):
 		case errors.Is(err, kerr.RequestTimedOut):
 			return nil, 0, fmt.Errorf("submit: %w: %w", ErrUnknownOutcome, err)
 		default:
@@ -68,10 +69,14 @@ func results(resp *wire.SubmitCommandsResponse, want int) ([]metadata.Result, ui
 	return out, resp.Index, nil
 }
 
-// tryNext turns to another controller after a pause; false when time is up.
-func tryNext(ctx context.Context, c *wire.Client) bool {
+// tryNext turns a client from a controller that is not active to the one that
+// is, or after a pause to another; false when time is up.
+func (f *Follower) tryNext(ctx context.Context, c *wire.Client) bool {
+	known := f.controllers.learn(ctx, c)
 	c.Disconnect()
-	pause(ctx, retryPause)
+	if !known {
+		pause(ctx, retryPause)
+	}
 	return ctx.Err() == nil
 }
 
@@ -92,9 +97,10 @@ func (f *Follower) forward(ctx context.Context, req kmsg.Request, timeoutMillis 
 	for {
 		resp, err := f.admin.Request(ctx, req)
 		if err != nil {
+			f.controllers.forget()
 			return nil, err
 		}
-		if notController(resp) && tryNext(ctx, f.admin) {
+		if notController(resp) && f.tryNext(ctx, f.admin) {
 			continue
 		}
 		f.barrier(ctx)
@@ -126,11 +132,12 @@ func (f *Follower) allocateProducerIDs(ctx context.Context) (first int64, count 
 	for {
 		r, err := f.commands.Request(ctx, req)
 		if err != nil {
+			f.controllers.forget()
 			return 0, 0, fmt.Errorf("allocate producer ids: %w", err)
 		}
 		resp := r.(*kmsg.AllocateProducerIDsResponse)
 		err = kerr.ErrorForCode(resp.ErrorCode)
-		if errors.Is(err, kerr.NotController) && tryNext(ctx, f.commands) {
+		if errors.Is(err, kerr.NotController) && f.tryNext(ctx, f.commands) {
 			continue
 		}
 		if err != nil {

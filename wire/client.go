@@ -17,6 +17,7 @@ import (
 // ClientConfig says whom a Client talks to and how. Zero values mean the default.
 type ClientConfig struct {
 	Addrs          func() []string                                                   // host:port to try in order; asked at every attempt
+	Prefer         func() string                                                     // address to try before those, if it returns one; nil: none
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error) // nil: net.Dialer
 	ClientID       string                                                            // "varve"
 	RequestTimeout time.Duration                                                     // of a request whose ctx has no deadline; 30 s
@@ -134,6 +135,9 @@ func (c *Client) connected(ctx context.Context) (*clientConn, error) {
 			c.mu.Unlock()
 			return conn, nil
 		}
+		if c.conn != nil {
+			c.turn++ // it failed: begin with another
+		}
 		c.conn = nil
 		mine := c.dialing == nil
 		if mine {
@@ -217,9 +221,19 @@ func (c *Client) dialAny() (*clientConn, error) {
 	c.mu.Lock()
 	turn := c.turn
 	c.mu.Unlock()
-	var errs []error
+	order := make([]string, 0, len(addrs)+1)
+	if c.cfg.Prefer != nil {
+		if addr := c.cfg.Prefer(); addr != "" {
+			order = append(order, addr)
+		}
+	}
 	for i := range addrs {
-		addr := addrs[(turn+i)%len(addrs)]
+		if addr := addrs[(turn+i)%len(addrs)]; len(order) == 0 || addr != order[0] {
+			order = append(order, addr)
+		}
+	}
+	var errs []error
+	for _, addr := range order {
 		conn, err := c.dial(addr)
 		if err == nil {
 			return conn, nil

@@ -192,6 +192,10 @@ const controllerDir = "controller"
 func (n *node) startController(ctx context.Context) error {
 	for _, v := range n.cfg.Voters {
 		n.controllers = append(n.controllers, v.Addr())
+		if v.ID == n.cfg.NodeID && n.cfg.IsController { // metadata comes from the nearest, if it is up to date
+			last := len(n.controllers) - 1
+			n.controllers[0], n.controllers[last] = n.controllers[last], n.controllers[0]
+		}
 	}
 	if !n.cfg.IsController {
 		return nil
@@ -204,8 +208,7 @@ func (n *node) startController(ctx context.Context) error {
 	var voters []controller.Voter
 	if n.static["controller.quorum.voters"] == "" {
 		n.controllers = []string{reachable(ln.Addr())} // else the operator said where brokers find it
-	}
-	if !n.cfg.Lone() {
+	} else {
 		for _, v := range n.cfg.Voters {
 			voters = append(voters, controller.Voter{ID: v.ID, Address: v.Addr()})
 		}

@@ -95,13 +95,19 @@ func startBroker(t testing.TB, id int32, fs vfs.FS, via func(addr string) string
 	dir, err := log.OpenDir(log.DirOptions{FS: fs, Path: "data", ClusterID: n.clusterID, NodeID: id, Format: true, Reserve: 1, Logger: logger})
 	must(t, err)
 	reach := via(n.controller)
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if addr == n.controller {
+			addr = reach // also where the controller itself tells its address
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
 	host, port, err := net.SplitHostPort(n.addr)
 	must(t, err)
 	p, err := strconv.Atoi(port)
 	must(t, err)
 	listeners := []broker.Listener{{Name: "PLAINTEXT", Protocol: "PLAINTEXT", Host: host, Port: int32(p)}}
 	n.follower = broker.NewFollower(broker.FollowerConfig{NodeID: id, ClusterID: n.clusterID, Rack: settings.Rack, Listeners: listeners, Dirs: []wire.UUID{dir.ID()}, PreviousEpoch: -1,
-		Controllers: func() []string { return []string{reach} }, RequestTimeout: settings.Session.RequestTimeout, Logger: logger, Registerer: reg})
+		Controllers: func() []string { return []string{n.controller} }, Dial: dial, RequestTimeout: settings.Session.RequestTimeout, Logger: logger, Registerer: reg})
 	peers := &broker.Peers{NodeID: id, Image: func() *metadata.Image { return n.replicas.Image() }, Logger: logger}
 	n.replicas, err = replica.NewManager(replica.Config{NodeID: id, BrokerEpoch: n.follower.BrokerEpoch, Dirs: []*log.Dir{dir}, FS: fs, Static: static,
 		Committer: n.follower, WaitImage: n.follower.WaitImage, Peer: peers.Client, Replication: settings.Replication, Logger: logger, Registerer: reg})
