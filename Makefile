@@ -1,6 +1,6 @@
 # Varve: make alone prints the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build check test race lint fuzz minio crash power interop bench demo ci
+.PHONY: help build check test race lint fuzz minio crash power chaos interop bench demo ci
 
 # Tools are built at these versions into .cache/bin, beside a stamp that names the version.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
@@ -66,6 +66,9 @@ demo: build ## the main job on real input: write, offload, read back, compare (D
 
 power: ## power losses on a real ext4, as root, and a control without fdatasync that must lose (POWERARGS=-h lists the flags)
 	go run ./test/power $(POWERARGS)
+
+chaos: build $(minio) ## three nodes broken and healed for 10 minutes, then all read and judged, as root (CHAOSARGS=-h lists the flags)
+	go run ./test/chaos/run -varve bin/varve $(CHAOSARGS)
 
 ci: ## what runs before anything lands: make test, then make interop
 	.ci/run
