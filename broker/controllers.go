@@ -28,8 +28,9 @@ type controllers struct {
 	configured func() []string // host:port
 
 	mu     sync.Mutex
-	told   []string // as the last controller that was asked says
-	active string   // "": unknown
+	told   []string  // as the last controller that was asked says
+	active string    // "": unknown
+	since  time.Time // when active became what it is
 }
 
 // addrs are all that are known, those of the configuration first.
@@ -74,6 +75,7 @@ func (c *controllers) learn(ctx context.Context, controller *wire.Client) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := c.active
 	c.told, c.active = nil, ""
 	for _, n := range resp.Brokers[:min(len(resp.Brokers), maxControllers)] {
 		addr := net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port)))
@@ -82,5 +84,28 @@ func (c *controllers) learn(ctx context.Context, controller *wire.Client) bool {
 			c.active = addr
 		}
 	}
+	if c.active != before {
+		c.since = time.Now()
+	}
 	return c.active != ""
+}
+
+// moveGrace is how long requests may still be answered by a controller that is
+// active no more: it knows best what became of them, unless it hangs.
+const moveGrace = time.Second
+
+// settle ends connections to a controller that is active no more: that of
+// heartbeats at once, those of writes after a grace.
+func (f *Follower) settle() {
+	f.controllers.mu.Lock()
+	active, since := f.controllers.active, f.controllers.since
+	f.controllers.mu.Unlock()
+	if active == "" {
+		return
+	}
+	f.heartbeat.Move(active)
+	if time.Since(since) > moveGrace {
+		f.commands.Move(active)
+		f.admin.Move(active)
+	}
 }

@@ -244,8 +244,9 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 	}
 	if resp.ControllerEpoch > f.controllerEpoch || resp.ControllerID != f.controllerID {
 		f.controllerEpoch, f.controllerID = resp.ControllerEpoch, resp.ControllerID
-		f.activeChanged(ctx)
+		f.controllers.learn(ctx, f.metadata)
 	}
+	f.settle()
 	next, delta, err := advance(old, resp)
 	if err != nil {
 		return err
@@ -264,15 +265,6 @@ func (f *Follower) fetch(ctx context.Context, apply func(*metadata.Delta)) error
 		f.publish(next)
 	}
 	return f.fresh(resp)
-}
-
-// activeChanged finds out which controller is active now. Heartbeats turn to it
-// at once: a former one that hangs would keep them until the session is over.
-func (f *Follower) activeChanged(ctx context.Context) {
-	before := f.controllers.preferred()
-	if f.controllers.learn(ctx, f.metadata) && before != "" && f.controllers.preferred() != before {
-		f.heartbeat.Disconnect()
-	}
 }
 
 // errStale makes the follower turn to another controller.

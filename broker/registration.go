@@ -94,6 +94,7 @@ func (f *Follower) beat(ctx context.Context) error {
 			continue
 		}
 		silent = false
+		f.settle()
 		if f.fenced.Swap(fenced) != fenced {
 			f.log.Info("broker fencing changed", "fenced", fenced)
 		}

@@ -313,6 +313,7 @@ func (c *Controller) lead(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.quorum.Changed():
+			c.machine.feed.wake() // brokers learn at once who leads
 		case <-retry.C:
 		}
 		leads, term := c.quorum.Leading()

@@ -63,6 +63,14 @@ func (f *feed) reset(index, term uint64) {
 	answerAll(woken)
 }
 
+// wake answers all who wait: what answers say besides entries has changed.
+func (f *feed) wake() {
+	f.mu.Lock()
+	woken := f.takeAll()
+	f.mu.Unlock()
+	answerAll(woken)
+}
+
 // close answers all who wait and lets nobody wait any more.
 func (f *feed) close() {
 	f.mu.Lock()

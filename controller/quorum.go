@@ -39,7 +39,8 @@ type Quorum interface {
 	Teach(ctx context.Context, v wire.Voter) error
 	AddMember(ctx context.Context, v wire.Voter) error
 	RemoveMember(ctx context.Context, v wire.Voter) error
-	// Changed is signalled, with capacity one, whenever Leading may have changed.
+	// Changed is signalled, with capacity one, whenever Leading or
+	// Leader may have changed.
 	Changed() <-chan struct{}
 }
 

@@ -118,6 +118,11 @@ func (q *raftQuorum) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the quorum: %w", err)
 	}
+	leaders := make(chan raft.Observation, 1)
+	r.RegisterObserver(raft.NewObserver(leaders, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	}))
 	q.raft = r
 	close(q.ready)
 	if err := hurry(r, timeouts); err != nil {
@@ -126,6 +131,8 @@ func (q *raftQuorum) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-notify:
+			q.signal()
+		case <-leaders:
 			q.signal()
 		case <-ctx.Done():
 			q.signal()

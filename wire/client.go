@@ -106,6 +106,19 @@ func (c *Client) Disconnect() {
 	}
 }
 
+// Move ends a connection to another address than this one.
+func (c *Client) Move(addr string) {
+	c.mu.Lock()
+	conn := c.conn
+	if conn == nil || conn.addr == addr {
+		c.mu.Unlock()
+		return
+	}
+	c.conn = nil
+	c.mu.Unlock()
+	conn.fail(ErrClosed)
+}
+
 // Close ends the connection; requests in flight fail.
 func (c *Client) Close() error {
 	c.mu.Lock()
@@ -264,7 +277,7 @@ func (c *Client) dial(addr string) (*clientConn, error) {
 		}
 		nc = t
 	}
-	conn := newClientConn(nc, c.cfg.ClientID, c.cfg.MaxInFlight)
+	conn := newClientConn(nc, addr, c.cfg.ClientID, c.cfg.MaxInFlight)
 	c.running.Go(conn.write)
 	c.running.Go(conn.read)
 	if err := conn.negotiate(ctx); err != nil {

@@ -20,6 +20,7 @@ const maxResponse = 1 << 30
 // clientConn is one connection of a Client: a goroutine that writes and one that reads.
 type clientConn struct {
 	nc       net.Conn
+	addr     string // that was dialled
 	clientID string
 	versions map[int16][2]int16 // by key: lowest, highest; set before the first ordinary request
 	send     chan *call
@@ -42,9 +43,10 @@ type call struct {
 	done  chan error // capacity 1
 }
 
-func newClientConn(nc net.Conn, clientID string, inFlight int) *clientConn {
+func newClientConn(nc net.Conn, addr, clientID string, inFlight int) *clientConn {
 	return &clientConn{
 		nc:       nc,
+		addr:     addr,
 		clientID: clientID,
 		send:     make(chan *call),
 		slots:    make(chan struct{}, inFlight),

@@ -85,7 +85,7 @@ func FuzzResponse(f *testing.F) {
 	f.Add(resp.AppendTo([]byte{0, 0, 0, 1, 0}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ours, theirs := net.Pipe()
-		c := newClientConn(theirs, "c", 1)
+		c := newClientConn(theirs, "a", "c", 1)
 		c.versions = map[int16][2]int16{KeyFetchMetadata: {0, 0}}
 		done := make(chan struct{}, 2)
 		go func() { c.write(); done <- struct{}{} }()

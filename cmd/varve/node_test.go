@@ -48,7 +48,8 @@ func (l *lockedBuffer) String() string {
 // newTestNode has free ports and an empty directory, and does not run yet.
 func newTestNode(t *testing.T, sets ...string) *testNode {
 	t.Helper()
-	n := &testNode{t: t, dir: t.TempDir(), addr: freeAddr(t), ctrl: freeAddr(t), adminA: freeAddr(t)}
+	free := freeAddrs(t, 3)
+	n := &testNode{t: t, dir: t.TempDir(), addr: free[0], ctrl: free[1], adminA: free[2]}
 	n.sets = append([]string{
 		"node.id=1",
 		"listeners=PLAINTEXT://" + n.addr + ",CONTROLLER://" + n.ctrl,
@@ -60,14 +61,19 @@ func newTestNode(t *testing.T, sets ...string) *testNode {
 	return n
 }
 
-func freeAddr(t *testing.T) string {
+// freeAddrs returns n different addresses that were free a moment ago.
+func freeAddrs(t *testing.T, n int) []string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // all stay open until the end: no port twice
+		addrs = append(addrs, l.Addr().String())
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addrs
 }
 
 func (n *testNode) args() []string {
@@ -310,7 +316,7 @@ func TestServerConfigErrors(t *testing.T) {
 // TestDev: a node with a directory of its own that is gone afterwards.
 func TestDev(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dev")
-	_, port, err := net.SplitHostPort(freeAddr(t))
+	_, port, err := net.SplitHostPort(freeAddrs(t, 1)[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,21 @@ import (
 )
 
 // Cluster is several Varve nodes of one cluster, each broker and controller at
-// once. Nodes have the ids 1 to N and the indexes 0 to N-1.
+// once unless Roles says otherwise. Nodes have the ids 1 to N and the indexes 0 to N-1.
 type Cluster struct {
-	cfg    VarveConfig
-	voters string
-	nodes  []*Broker
+	// Roles are the process.roles of each node, "" for both. Set it before the
+	// first Launch; only nodes with the controller role are voters.
+	Roles []string
+
+	cfg   VarveConfig
+	nodes []*Broker
 }
+
+// Roles of a node.
+const (
+	OnlyBroker     = "broker"
+	OnlyController = "controller"
+)
 
 // NewCluster prepares n nodes below cfg.Dir and starts none. They share one
 // store; cfg.Settings are those of every node.
@@ -29,20 +38,49 @@ func NewCluster(cfg VarveConfig, n int) (*Cluster, error) {
 		}
 		cfg.StoreURL = "file://" + folder
 	}
-	c := &Cluster{cfg: cfg, nodes: make([]*Broker, n)}
-	var voters []string
+	c := &Cluster{Roles: make([]string, n), cfg: cfg, nodes: make([]*Broker, n)}
 	for i := range n {
 		if err := os.MkdirAll(c.Dir(i), 0o755); err != nil {
 			return nil, err
 		}
+	}
+	return c, nil
+}
+
+// Voters is the controller.quorum.voters of every node.
+func (c *Cluster) Voters() (string, error) {
+	var voters []string
+	for i := range c.nodes {
+		if c.Roles[i] == OnlyBroker {
+			continue
+		}
 		address, err := ControllerAddr(c.Dir(i))
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, address))
 	}
-	c.voters = strings.Join(voters, ",")
-	return c, nil
+	return strings.Join(voters, ","), nil
+}
+
+// settings are those of one node.
+func (c *Cluster) settings(i int) ([]string, error) {
+	voters, err := c.Voters()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := portsOf(c.Dir(i), varvePorts)
+	if err != nil {
+		return nil, err
+	}
+	out := []string{fmt.Sprintf("node.id=%d", i+1), "controller.quorum.voters=" + voters}
+	switch c.Roles[i] {
+	case OnlyBroker:
+		out = append(out, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", ports[0]))
+	case OnlyController:
+		out = append(out, "process.roles=controller", fmt.Sprintf("listeners=CONTROLLER://127.0.0.1:%d", ports[1]))
+	}
+	return out, nil
 }
 
 // StartCluster starts n combined nodes at once and waits until all serve clients.
@@ -74,11 +112,11 @@ func (c *Cluster) Node(i int) *Broker { return c.nodes[i] }
 // Size is the number of nodes.
 func (c *Cluster) Size() int { return len(c.nodes) }
 
-// Addrs are the client addresses of all nodes that were started.
+// Addrs are the client addresses of all brokers that were started.
 func (c *Cluster) Addrs() []string {
 	var out []string
-	for _, b := range c.nodes {
-		if b != nil {
+	for i, b := range c.nodes {
+		if b != nil && c.Roles[i] != OnlyController {
 			out = append(out, b.Addr)
 		}
 	}
@@ -90,10 +128,11 @@ func (c *Cluster) Addrs() []string {
 func (c *Cluster) Launch(i int, settings ...string) (*Broker, error) {
 	cfg := c.cfg
 	cfg.Dir = c.Dir(i)
-	cfg.Settings = append([]string{
-		fmt.Sprintf("node.id=%d", i+1),
-		"controller.quorum.voters=" + c.voters,
-	}, append(cfg.Settings, settings...)...)
+	own, err := c.settings(i)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Settings = append(append(own, cfg.Settings...), settings...)
 	b, err := LaunchVarve(cfg)
 	if err == nil {
 		c.nodes[i] = b
@@ -101,8 +140,12 @@ func (c *Cluster) Launch(i int, settings ...string) (*Broker, error) {
 	return b, err
 }
 
-// Await waits until a node that was launched serves clients.
+// Await waits until a node that was launched serves clients; one that is only
+// a controller is not waited for.
 func (c *Cluster) Await(ctx context.Context, i int) error {
+	if c.Roles[i] == OnlyController {
+		return nil
+	}
 	return c.nodes[i].Await(ctx)
 }
 

@@ -3,16 +3,19 @@ package system
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varve-io/varve/test/node"
@@ -198,17 +201,98 @@ func TestThreeEmptyDirectories(t *testing.T) {
 		}
 		return nil
 	})
-	var described struct {
-		ID          string  `json:"clusterId"`
-		Controllers []int32 `json:"controllers"`
-		Brokers     []int32 `json:"brokers"`
+	if d := describe(t, brokers); d.ID != id || len(d.Controllers) != 3 || len(d.Brokers) != 3 {
+		t.Errorf("cluster describe: %+v", d)
 	}
-	if err := json.Unmarshal([]byte(command(t, "cluster", "describe", "-o", "json", "-b", brokers)), &described); err != nil {
+}
+
+// described is what varve cluster describe says.
+type described struct {
+	ID          string  `json:"clusterId"`
+	Active      int32   `json:"activeController"`
+	Epoch       int32   `json:"controllerEpoch"`
+	Controllers []int32 `json:"controllers"`
+	Brokers     []int32 `json:"brokers"`
+}
+
+func describe(t *testing.T, brokers string) described {
+	t.Helper()
+	var d described
+	if err := json.Unmarshal([]byte(command(t, "cluster", "describe", "-o", "json", "-b", brokers)), &d); err != nil {
 		t.Fatal(err)
 	}
-	if described.ID != id || len(described.Controllers) != 3 || len(described.Brokers) != 3 {
-		t.Errorf("cluster describe: %+v", described)
+	return d
+}
+
+// TestActiveControllerKilled: with separate roles, topics are created and records kept
+// while the active controller is killed, then frozen; every write that was acknowledged is there.
+func TestActiveControllerKilled(t *testing.T) {
+	c := newCluster(t, 4)
+	c.Roles = []string{node.OnlyController, node.OnlyController, node.OnlyController, node.OnlyBroker}
+	for i := range 4 {
+		if _, err := c.Launch(i); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if err := c.Await(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Node(3)
+	cl := client(t, b, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	createTopic(t, cl, "first", nil)
+	was := describe(t, b.Addr)
+	if len(was.Controllers) != 3 || len(was.Brokers) != 1 || was.Brokers[0] != 4 {
+		t.Fatalf("%+v", was)
+	}
+	again := func(topic string, began time.Time) time.Duration {
+		t.Helper()
+		eventually(t, 20*time.Second, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := kadm.NewClient(cl).CreateTopic(ctx, 1, 1, nil, topic)
+			if errors.Is(err, kerr.TopicAlreadyExists) {
+				err = nil // the outcome of an attempt before was unknown
+			}
+			return err
+		})
+		return time.Since(began)
+	}
+
+	killed := time.Now()
+	c.Node(int(was.Active) - 1).Kill()
+	t.Logf("a topic is created %v after the active controller was killed", again("second", killed))
+	produce(t, cl, "first", 0, 100, 100)
+	now := describe(t, b.Addr)
+	if now.Active == was.Active || now.Epoch <= was.Epoch || now.ID != was.ID {
+		t.Errorf("%+v after %+v", now, was)
+	}
+	if err := c.Start(t.Context(), int(was.Active)-1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func() error {
+		if out := command(t, "cluster", "controllers", "list", "-b", b.Addr); strings.Contains(out, "away") {
+			return errors.New(out)
+		}
+		return nil
+	})
+
+	froze := time.Now()
+	frozen := c.Node(int(now.Active) - 1)
+	if err := syscall.Kill(frozen.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a topic is created %v after the active controller was frozen", again("third", froze))
+	if err := syscall.Kill(frozen.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if then := describe(t, b.Addr); then.Active == now.Active || then.Epoch <= now.Epoch {
+		t.Errorf("%+v after %+v", then, now)
+	}
+	topics, err := kadm.NewClient(cl).ListTopics(t.Context())
+	if err != nil || !topics.Has("first") || !topics.Has("second") || !topics.Has("third") {
+		t.Errorf("topics %v, %v", topics.Names(), err)
+	}
+	consume(t, b, "first", 100, 100)
 }
 
 // command runs varve with arguments and returns what it prints.
