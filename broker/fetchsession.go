@@ -57,6 +57,7 @@ type sessionPartition struct {
 type session struct {
 	id      int32
 	byID    bool // topics are named by id
+	replica bool // of a follower
 	created time.Time
 
 	mu    sync.Mutex
@@ -72,7 +73,8 @@ type session struct {
 
 // sessionCache holds the sessions of all connections, at most slots of them. A
 // new one takes the place of the one that was longest not used, if that is
-// longer than minEviction; else it is refused and the client does without.
+// longer than minEviction; else it is refused and the client does without. Followers
+// take the place of any consumer: without a session all they follow is in every request.
 type sessionCache struct {
 	slots int
 
@@ -132,25 +134,39 @@ func (s *session) supersede(cancel context.CancelFunc) {
 }
 
 // add makes a session; nil if there is no room for it.
-func (c *sessionCache) add(byID bool) *session {
+func (c *sessionCache) add(byID, replica bool) *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	if len(c.byID) >= c.slots {
-		oldest := c.order.Front().Value.(*session)
-		if now.Sub(oldest.used) < minEviction {
+		victim := c.victim(now, replica)
+		if victim == nil {
 			return nil
 		}
-		c.drop(oldest)
+		c.drop(victim)
 		c.evicted.Inc()
 	}
-	s := &session{byID: byID, created: now, used: now, next: 1, order: list.New(), parts: map[partitionKey]*list.Element{}}
+	s := &session{byID: byID, replica: replica, created: now, used: now, next: 1, order: list.New(), parts: map[partitionKey]*list.Element{}}
 	for s.id == 0 || c.byID[s.id] != nil {
 		s.id = rand.Int32N(math.MaxInt32) + 1
 	}
 	c.byID[s.id] = s
 	s.lru = c.order.PushBack(s)
 	return s
+}
+
+// victim is the session that makes room, nil if none must.
+func (c *sessionCache) victim(now time.Time, replica bool) *session {
+	for e := c.order.Front(); e != nil; e = e.Next() {
+		s := e.Value.(*session)
+		if now.Sub(s.used) >= minEviction || replica && !s.replica {
+			return s
+		}
+		if !replica { // the others were used later
+			return nil
+		}
+	}
+	return nil
 }
 
 // open finds or makes what a request fetches: the session, nil for none, and its
@@ -171,7 +187,7 @@ func (c *sessionCache) open(req *kmsg.FetchRequest, version int16) (s *session, 
 		if len(parts) == 0 || len(parts) > maxSessionPartitions {
 			return nil, parts, true, nil
 		}
-		if s = c.add(byID); s == nil {
+		if s = c.add(byID, req.ReplicaState.ID >= 0); s == nil {
 			return nil, parts, true, nil
 		}
 		s.mu.Lock()

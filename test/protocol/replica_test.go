@@ -25,9 +25,15 @@ func replicated(t *testing.T, n *node, topic string, partitions int32, replicas 
 	must(t, err)
 }
 
-// Followers replicate over sockets, in incremental sessions: what is acknowledged with acks=all is everywhere.
+// Followers replicate over sockets, in incremental sessions and, where the leader has no room for one, without: what is acknowledged
+// with acks=all is everywhere.
 func TestReplicas(t *testing.T) {
-	nodes := startBrokers(t)
+	t.Run("sessions", func(t *testing.T) { replicate(t, startBrokers(t)) })
+	t.Run("one session", func(t *testing.T) { replicate(t, startBrokers(t, "max.incremental.fetch.session.cache.slots", "1")) })
+	t.Run("fsync", func(t *testing.T) { replicate(t, startBrokers(t, "varve.log.durability", "fsync")) })
+}
+
+func replicate(t *testing.T, nodes [3]*node) {
 	const partitions, records = 12, 3000
 	replicated(t, nodes[0], "t", partitions, 3)
 	c, err := kgo.NewClient(kgo.SeedBrokers(nodes[0].addr), kgo.DefaultProduceTopic("t"), kgo.ConsumeTopics("t"))
