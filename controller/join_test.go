@@ -380,6 +380,7 @@ func TestLeaderDies(t *testing.T) {
 	}
 	for i, n := range v.nodes {
 		if n == old {
+			v.cut[i].Store(true) // it says goodbye to nobody
 			v.stop(i)
 		}
 	}
@@ -443,5 +444,99 @@ func TestPartitionedLeader(t *testing.T) {
 	}
 	if img := old.c.Image(); img.Feature("before") != 1 || img.Feature("after14") != 1 {
 		t.Error("the healed one has not what was committed")
+	}
+}
+
+// TestJudge: what a node without a cluster makes of the answers of others.
+func TestJudge(t *testing.T) {
+	list := []wire.Voter{{NodeID: 1, Address: "a"}, {NodeID: 2, Address: "b"}, {NodeID: 3, Address: "c"}}
+	fresh := func(id int32) wire.Introduction {
+		return wire.Introduction{NodeID: id, MemberID: fmt.Sprintf("m%d", id), Voters: list}
+	}
+	wanting := func(id int32, cluster string) wire.Introduction {
+		in := fresh(id)
+		in.ClusterID = cluster
+		return in
+	}
+	in := func(id int32, state wire.VoterState, cluster string, voters ...wire.Voter) wire.Introduction {
+		return wire.Introduction{NodeID: id, MemberID: fmt.Sprintf("m%d", id), State: state, ClusterID: cluster, Voters: voters}
+	}
+	other := fresh(3)
+	other.Voters = list[1:]
+	for name, tt := range map[string]struct {
+		self    wire.Introduction
+		answers []wire.Introduction // of 2 and 3, or 1 and 3
+		cluster string              // "": none; "*": any
+		founds  bool
+		says    string
+	}{
+		"all fresh, lowest":        {fresh(1), []wire.Introduction{fresh(2), fresh(3)}, "*", true, ""},
+		"all fresh, not lowest":    {fresh(2), []wire.Introduction{fresh(1), fresh(3)}, "", false, "waiting for node 1"},
+		"one missing":              {fresh(1), []wire.Introduction{fresh(2)}, "", false, "3 (no answer)"},
+		"another list":             {fresh(1), []wire.Introduction{fresh(2), other}, "", false, "node 3 has another controller.quorum.voters"},
+		"one wants an id":          {fresh(1), []wire.Introduction{fresh(2), wanting(3, "c")}, "c", true, ""},
+		"two want different ids":   {fresh(1), []wire.Introduction{wanting(2, "b"), wanting(3, "c")}, "", false, "on one node and"},
+		"this wants another":       {wanting(1, "a"), []wire.Introduction{fresh(2), wanting(3, "c")}, "", false, "this one is to be of a"},
+		"a member":                 {fresh(1), []wire.Introduction{fresh(2), in(3, wire.VoterMember, "c", list...)}, "c", false, ""},
+		"a member, one missing":    {fresh(1), []wire.Introduction{in(2, wire.VoterMember, "c", list...)}, "c", false, ""},
+		"a member of another":      {wanting(1, "a"), []wire.Introduction{fresh(2), in(3, wire.VoterMember, "c", list...)}, "", false, "node 3 is of cluster c"},
+		"members of two clusters":  {fresh(1), []wire.Introduction{in(2, wire.VoterMember, "b"), in(3, wire.VoterMember, "c")}, "", false, "2 different clusters"},
+		"one waits":                {fresh(1), []wire.Introduction{fresh(2), in(3, wire.VoterWaiting, "c")}, "", false, "node 3 belongs to cluster c"},
+		"a member and one waits":   {fresh(1), []wire.Introduction{in(2, wire.VoterMember, "c"), in(3, wire.VoterWaiting, "c")}, "c", false, ""},
+		"not in its own list":      {wire.Introduction{NodeID: 4, MemberID: "m4", Voters: list}, []wire.Introduction{fresh(1), fresh(2), fresh(3)}, "", false, "does not list node 4"},
+		"all but one, the founder": {fresh(3), []wire.Introduction{fresh(2)}, "", false, "1 (no answer)"},
+	} {
+		answers := map[int32]meeting{}
+		for _, v := range list {
+			if v.NodeID != tt.self.NodeID {
+				answers[v.NodeID] = meeting{err: errors.New("no answer")}
+			}
+		}
+		for _, a := range tt.answers {
+			answers[a.NodeID] = meeting{from: a}
+		}
+		got := judge(tt.self, answers)
+		if (got.clusterID != "") != (tt.cluster != "") || tt.cluster != "*" && got.clusterID != tt.cluster || (len(got.voters) > 0) != tt.founds || !strings.Contains(got.why, tt.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for _, v := range got.voters {
+			if v.MemberID != fmt.Sprintf("m%d", v.NodeID) || v.Address == "" {
+				t.Errorf("%s: founder %+v", name, v)
+			}
+		}
+	}
+}
+
+// TestStreamsAreForOne: a connection that is meant for another member, or
+// another cluster, is not taken, nor one that comes before anybody listens.
+func TestStreamsAreForOne(t *testing.T) {
+	offered := func(s *streams, name []byte) bool {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		go theirs.Write(name)
+		took := make(chan bool, 1)
+		go func() { took <- s.offer(ours) }()
+		select {
+		case nc := <-s.offers:
+			nc.Close()
+			return <-took
+		case ok := <-took:
+			ours.Close()
+			return ok
+		}
+	}
+	s := newStreams("a:1", nil, nil)
+	mine := streamName("cluster", serverID(1, "new"))
+	if offered(s, mine) {
+		t.Error("taken before anybody listens")
+	}
+	s.listen("cluster", serverID(1, "new"))
+	if !offered(s, mine) {
+		t.Error("ours is refused")
+	}
+	for _, name := range [][]byte{streamName("cluster", serverID(1, "old")), streamName("other", serverID(1, "new")), streamName("cluster", serverID(2, "new"))} {
+		if offered(s, name) {
+			t.Errorf("took one for %q", name)
+		}
 	}
 }

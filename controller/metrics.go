@@ -47,6 +47,13 @@ func newMetrics(reg prometheus.Registerer, c *Controller) *metrics {
 		}),
 		gauge("term", "Term of the quorum as this node knows it.", func() float64 { _, term := c.quorum.Leading(); return float64(term) }),
 		gauge("leader_id", "Node that leads the quorum; -1 if none is known.", func() float64 { return float64(c.quorum.Leader()) }),
+		gauge("voters", "Members of the quorum as this node knows them; 0 while it knows of none.", func() float64 { return float64(len(c.quorum.Members())) }),
+		gauge("leader_contact_seconds", "Since this node heard from the leader of the quorum; -1: never.", func() float64 {
+			if heard := c.quorum.Heard(); heard >= 0 {
+				return heard.Seconds()
+			}
+			return -1
+		}),
 		gauge("applied_index", "Index of the last entry applied to the image.", func() float64 { return float64(c.Image().Index()) }),
 		gauge("topics", "Topics in the image.", func() float64 { return float64(c.Image().NumTopics()) }),
 		gauge("partitions", "Partitions in the image.", func() float64 { return float64(c.Image().NumPartitions()) }),

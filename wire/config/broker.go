@@ -161,6 +161,9 @@ func readBroker(static map[string]string) (Broker, map[string]bool, error) {
 		LogLevel:          r.str("varve.log.level"),
 		ShutdownTimeout:   r.ms("varve.shutdown.timeout.ms"),
 	}
+	if len(b.ClusterID) > maxClusterID || strings.ContainsAny(b.ClusterID, "/\n\r") {
+		r.failValue("varve.cluster.id", b.ClusterID, "must be one line of at most %d bytes without a slash", maxClusterID)
+	}
 	r.dirs(&b)
 	r.listeners(&b)
 	r.voters(&b)
@@ -171,6 +174,9 @@ func readBroker(static map[string]string) (Broker, map[string]bool, error) {
 	r.topicDefaults(static)
 	return b, r.asked, r.err
 }
+
+// maxClusterID bounds an id that stands in every object's name.
+const maxClusterID = 100
 
 // nodeID takes node.id, or broker.id as it was called before KRaft.
 func (r *reader) nodeID() int64 {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -67,6 +68,8 @@ func TestForBrokerRules(t *testing.T) {
 		{base + "process.roles=broker controller.quorum.voters=2@h:9093", ""},
 		{base + "process.roles=broker controller.quorum.bootstrap.servers=h:9093", ""},
 		{base + "process.roles=broker controller.quorum.voters=h:9093", "id@host:port"},
+		{base + "varve.cluster.id=a/b", "slash"},
+		{base + "varve.cluster.id=" + strings.Repeat("x", 101), "100 bytes"},
 		{base + "controller.quorum.voters=1@h:9093,1@i:9093", "of its own"},
 		{base + "controller.quorum.voters=1@h:9093,2@h:9093", "of its own"},
 		{base + "process.roles=master", "must be one of"},
