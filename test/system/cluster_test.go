@@ -43,6 +43,23 @@ func newCluster(t *testing.T, n int, settings ...string) *node.Cluster {
 	return c
 }
 
+// startCluster starts n nodes that end with the test.
+func startCluster(t *testing.T, n int, settings ...string) *node.Cluster {
+	t.Helper()
+	c := newCluster(t, n, settings...)
+	for i := range n {
+		if _, err := c.Launch(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		if err := c.Await(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
 // clusterOf is what a node says of its cluster.
 func clusterOf(t *testing.T, b *node.Broker) kadm.Metadata {
 	t.Helper()
@@ -201,7 +218,7 @@ func TestThreeEmptyDirectories(t *testing.T) {
 		}
 		return nil
 	})
-	if d := describe(t, brokers); d.ID != id || len(d.Controllers) != 3 || len(d.Brokers) != 3 {
+	if d := clusterSays(t, brokers); d.ID != id || len(d.Controllers) != 3 || len(d.Brokers) != 3 {
 		t.Errorf("cluster describe: %+v", d)
 	}
 }
@@ -215,7 +232,7 @@ type described struct {
 	Brokers     []int32 `json:"brokers"`
 }
 
-func describe(t *testing.T, brokers string) described {
+func clusterSays(t *testing.T, brokers string) described {
 	t.Helper()
 	var d described
 	if err := json.Unmarshal([]byte(command(t, "cluster", "describe", "-o", "json", "-b", brokers)), &d); err != nil {
@@ -240,7 +257,7 @@ func TestActiveControllerKilled(t *testing.T) {
 	b := c.Node(3)
 	cl := client(t, b, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	createTopic(t, cl, "first", nil)
-	was := describe(t, b.Addr)
+	was := clusterSays(t, b.Addr)
 	if len(was.Controllers) != 3 || len(was.Brokers) != 1 || was.Brokers[0] != 4 {
 		t.Fatalf("%+v", was)
 	}
@@ -262,7 +279,7 @@ func TestActiveControllerKilled(t *testing.T) {
 	c.Node(int(was.Active) - 1).Kill()
 	t.Logf("a topic is created %v after the active controller was killed", again("second", killed))
 	produce(t, cl, "first", 0, 100, 100)
-	now := describe(t, b.Addr)
+	now := clusterSays(t, b.Addr)
 	if now.Active == was.Active || now.Epoch <= was.Epoch || now.ID != was.ID {
 		t.Errorf("%+v after %+v", now, was)
 	}
@@ -285,7 +302,7 @@ func TestActiveControllerKilled(t *testing.T) {
 	if err := syscall.Kill(frozen.PID(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if then := describe(t, b.Addr); then.Active == now.Active || then.Epoch <= now.Epoch {
+	if then := clusterSays(t, b.Addr); then.Active == now.Active || then.Epoch <= now.Epoch {
 		t.Errorf("%+v after %+v", then, now)
 	}
 	topics, err := kadm.NewClient(cl).ListTopics(t.Context())

@@ -19,23 +19,6 @@ import (
 	"github.com/varve-io/varve/test/node"
 )
 
-// startCluster starts n nodes that end with the test.
-func startCluster(t *testing.T, n int, settings ...string) *node.Cluster {
-	t.Helper()
-	c := newCluster(t, n, settings...)
-	for i := range n {
-		if _, err := c.Launch(i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range n {
-		if err := c.Await(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return c
-}
-
 // runAt runs the program's command against a node and returns what it said.
 func runAt(t *testing.T, b *node.Broker, args ...string) (string, error) {
 	t.Helper()

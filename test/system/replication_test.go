@@ -3,7 +3,6 @@ package system
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -13,25 +12,6 @@ import (
 
 	"github.com/varve-io/varve/test/node"
 )
-
-// startCluster starts n nodes that end with the test.
-func startCluster(t *testing.T, n int, settings ...string) *node.Cluster {
-	t.Helper()
-	c, err := node.StartCluster(t.Context(), node.VarveConfig{Binary: varve, Dir: t.TempDir(), Settings: settings}, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Stop(20 * time.Second)
-		for i := range n {
-			if t.Failed() {
-				out, _ := os.ReadFile(c.Node(i).LogPath())
-				t.Logf("the end of node %d's output:\n%s", i+1, out[max(0, len(out)-4<<10):])
-			}
-		}
-	})
-	return c
-}
 
 type place struct {
 	partition int32
