@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -302,6 +303,9 @@ func split(list string) []string {
 
 func (p *Planner) checkConfig(t ResourceType, name string, old, entries map[string]string) error {
 	if t == ResourceBroker {
+		if _, set := entries["min.insync.replicas"]; set && name != "" {
+			return errors.New("min.insync.replicas of a single broker is not possible: who may lead is decided by it, so set it for all brokers or on topics")
+		}
 		return config.CheckDynamic(entries, name == "")
 	}
 	before, after := p.layers(), p.layers()

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/varve-io/varve/wire"
+	"github.com/varve-io/varve/wire/config"
 )
 
 func (c *cluster) planner() *Planner {
@@ -213,5 +214,63 @@ func TestPlacement(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMinInSyncIsRecorded: what server.properties says, or the number of replicas, is noted at creation; what is set on the
+// topic or for all brokers goes before it, everywhere alike.
+func TestMinInSyncIsRecorded(t *testing.T) {
+	c := newCluster(t)
+	for id := range int32(3) {
+		c.broker(id + 1)
+	}
+	create := func(name string, factor int16, static string, configs map[string]string) *Topic {
+		p := c.planner()
+		if static != "" {
+			p.Static["min.insync.replicas"] = static
+		}
+		cmd, err := p.CreateTopic(NewTopic{Name: name, NumPartitions: 1, ReplicationFactor: factor, Configs: configs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(cmd)
+		return c.img.Topic(name)
+	}
+	effective := func(tp *Topic) int {
+		settings, err := c.img.TopicConfig(tp, 1, map[string]string{"min.insync.replicas": "9"}) // of a node with another opinion
+		if err != nil {
+			t.Fatal(err)
+		}
+		return settings.MinInsyncReplicas
+	}
+	three, one, said := create("three", 3, "", nil), create("one", 1, "", nil), create("said", 3, "3", nil)
+	own := create("own", 3, "3", map[string]string{"min.insync.replicas": "1"})
+	for _, tt := range []struct {
+		topic *Topic
+		want  int
+	}{{three, 2}, {one, 1}, {said, 3}, {own, 1}} {
+		if got := effective(tt.topic); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.topic.Name, got, tt.want)
+		}
+		shown := tt.topic.AsCreated([]config.Entry{{Name: "min.insync.replicas", Value: "7", Source: config.StaticBroker}})
+		if want := fmt.Sprint(tt.topic.MinInSync); shown[0].Value != want {
+			t.Errorf("%s: shown as %s, recorded is %s", tt.topic.Name, shown[0].Value, want)
+		}
+	}
+	set := "1"
+	change := []ConfigChange{{Name: "min.insync.replicas", Value: &set}}
+	if _, err := c.planner().AlterConfig(ResourceBroker, "1", change, false); !errors.Is(err, kerr.InvalidConfig) {
+		t.Errorf("of a single broker: %v", err)
+	}
+	cmd, err := c.planner().AlterConfig(ResourceBroker, "", change, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(cmd)
+	if effective(three) != 1 || effective(said) != 1 || effective(own) != 1 {
+		t.Error("what is set for all brokers does not count")
+	}
+	if got := c.img.MinInSync(&Partition{TopicID: three.ID, Replicas: []int32{1}}); got != 1 {
+		t.Errorf("more than there are replicas: %d", got)
 	}
 }
