@@ -178,6 +178,18 @@ func (v *voters) mark(n *node, name string) error {
 	return err
 }
 
+// commit makes a change at whoever leads, and returns that node. On a busy
+// machine leaders change; the change may be made twice.
+func (v *voters) commit(name string, except ...*node) *node {
+	v.t.Helper()
+	var leader *node
+	eventually(v.t, func() error {
+		leader = v.leader(except...)
+		return v.mark(leader, name)
+	})
+	return leader
+}
+
 // TestVotersForm: the voters of a list form one cluster, whoever starts first
 // and however late the last one comes; nobody founds one without the last.
 func TestVotersForm(t *testing.T) {
@@ -204,10 +216,7 @@ func TestVotersForm(t *testing.T) {
 				}
 			}
 			v.start(order[2])
-			leader := v.leader()
-			if err := v.mark(leader, "one"); err != nil {
-				t.Fatal(err)
-			}
+			leader := v.commit("one")
 			v.agree()
 			cluster := leader.c.ClusterID()
 			for _, n := range v.nodes {
@@ -261,9 +270,7 @@ func TestFormAfterCrash(t *testing.T) {
 			v := newVoters(t, 3)
 			damage(t, v.dirs)
 			v.startAll()
-			if err := v.mark(v.leader(), "one"); err != nil {
-				t.Fatal(err)
-			}
+			v.commit("one")
 			v.agree()
 		})
 	}
@@ -316,9 +323,7 @@ func TestWipedVoter(t *testing.T) {
 		t.Run(fmt.Sprintf("node %d", wiped+1), func(t *testing.T) {
 			t.Parallel()
 			v := newVoters(t, 3).startAll()
-			if err := v.mark(v.leader(), "one"); err != nil {
-				t.Fatal(err)
-			}
+			v.commit("one")
 			v.agree()
 			for i := range v.nodes {
 				v.stop(i)
@@ -372,11 +377,9 @@ func TestWipedVoter(t *testing.T) {
 // TestLeaderDies: another one leads soon, and what was committed is there.
 func TestLeaderDies(t *testing.T) {
 	v := newVoters(t, 3).startAll()
-	old := v.leader()
+	var old *node
 	for i := range 20 {
-		if err := v.mark(old, fmt.Sprintf("f%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		old = v.commit(fmt.Sprintf("f%d", i))
 	}
 	for i, n := range v.nodes {
 		if n == old {
@@ -384,14 +387,11 @@ func TestLeaderDies(t *testing.T) {
 			v.stop(i)
 		}
 	}
-	next := v.leader()
+	next := v.commit("after")
 	for i := range 20 {
 		if next.c.Image().Feature(fmt.Sprintf("f%d", i)) != 1 {
 			t.Errorf("f%d is lost", i)
 		}
-	}
-	if err := v.mark(next, "after"); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -399,10 +399,7 @@ func TestLeaderDies(t *testing.T) {
 // asked meanwhile is never told as done, and never is where another leads.
 func TestPartitionedLeader(t *testing.T) {
 	v := newVoters(t, 3).startAll()
-	old := v.leader()
-	if err := v.mark(old, "before"); err != nil {
-		t.Fatal(err)
-	}
+	old := v.commit("before")
 	cut := &v.cut[old.c.cfg.NodeID-1]
 	cut.Store(true)
 	var mu sync.Mutex
@@ -417,11 +414,8 @@ func TestPartitionedLeader(t *testing.T) {
 			told[name] = err
 		})
 	}
-	next := v.leader(old)
 	for i := range 15 { // at least as many as were asked of the other
-		if err := v.mark(next, fmt.Sprintf("after%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		v.commit(fmt.Sprintf("after%d", i), old)
 	}
 	eventually(t, func() error {
 		if old.c.reign.Load() != nil {

@@ -16,7 +16,8 @@ func newServer(a *app) *cobra.Command {
 		Use:   "server [server.properties]",
 		Short: "Run a node",
 		Long: "Run a node until it is interrupted. Properties come from a file, from the environment (log.dirs is VARVE_LOG_DIRS, varve.store.url is VARVE_STORE_URL)\n" +
-			"and from --set; the later goes before the earlier. An empty directory of a lone node, broker and controller in one, is formatted at the first start.",
+			"and from --set; the later goes before the earlier. Empty directories are formatted at the first start: those of a lone node by itself, those of\n" +
+			"the nodes of controller.quorum.voters once all of these have answered.",
 		Example: "  varve server --set node.id=1 --set listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093 --set log.dirs=/var/lib/varve --set varve.store.url=s3://bucket/prefix",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
