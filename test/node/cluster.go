@@ -6,20 +6,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Cluster is several Varve nodes of one cluster, each broker and controller at
+// Cluster is several nodes of one cluster, of Varve or of Apache Kafka, each broker and controller at
 // once unless Roles says otherwise. Nodes have the ids 1 to N and the indexes 0 to N-1.
 type Cluster struct {
 	// Roles are the process.roles of each node, "" for both. Set it before the
 	// first Launch; only nodes with the controller role are voters.
 	Roles []string
 
-	cfg   VarveConfig
-	nodes []*Broker
+	dir    string
+	common []string                                             // settings of every node
+	launch func(dir string, settings []string) (*Broker, error) // of the cluster's kind
+	nodes  []*Broker
 }
 
 // Roles of a node.
@@ -38,7 +41,23 @@ func NewCluster(cfg VarveConfig, n int) (*Cluster, error) {
 		}
 		cfg.StoreURL = "file://" + folder
 	}
-	c := &Cluster{Roles: make([]string, n), cfg: cfg, nodes: make([]*Broker, n)}
+	return newCluster(cfg.Dir, n, cfg.Settings, func(dir string, settings []string) (*Broker, error) {
+		cfg := cfg
+		cfg.Dir, cfg.Settings = dir, settings
+		return LaunchVarve(cfg)
+	})
+}
+
+// NewKafkaCluster prepares n nodes of Apache Kafka, each broker and controller at once, below cfg.Dir and starts
+// none. cfg.Settings are those of every node; Launch formats an empty folder.
+func NewKafkaCluster(j Java, cfg KafkaConfig, n int) (*Cluster, error) {
+	return newCluster(cfg.Dir, n, cfg.Settings, func(dir string, settings []string) (*Broker, error) {
+		return LaunchKafka(context.Background(), j, KafkaConfig{Dir: dir, Settings: settings})
+	})
+}
+
+func newCluster(dir string, n int, common []string, launch func(string, []string) (*Broker, error)) (*Cluster, error) {
+	c := &Cluster{Roles: make([]string, n), dir: dir, common: common, launch: launch, nodes: make([]*Broker, n)}
 	for i := range n {
 		if err := os.MkdirAll(c.Dir(i), 0o755); err != nil {
 			return nil, err
@@ -89,22 +108,30 @@ func StartCluster(ctx context.Context, cfg VarveConfig, n int) (*Cluster, error)
 	if err != nil {
 		return nil, err
 	}
-	for i := range n {
-		if _, err := c.Launch(i); err != nil {
-			return nil, errors.Join(err, c.Stop(0))
-		}
-	}
-	for i := range n {
-		if err := c.Await(ctx, i); err != nil {
-			return nil, errors.Join(err, c.Stop(0))
-		}
+	if err := c.StartAll(ctx); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
+// StartAll starts all nodes at once and waits until all serve clients; on failure none runs.
+func (c *Cluster) StartAll(ctx context.Context) error {
+	for i := range c.nodes {
+		if _, err := c.Launch(i); err != nil {
+			return errors.Join(err, c.Stop(0))
+		}
+	}
+	for i := range c.nodes {
+		if err := c.Await(ctx, i); err != nil {
+			return errors.Join(err, c.Stop(0))
+		}
+	}
+	return nil
+}
+
 // Dir is the folder of a node; it may be wiped while the node is down, but for
 // ports.json, by which it keeps its addresses.
-func (c *Cluster) Dir(i int) string { return filepath.Join(c.cfg.Dir, fmt.Sprintf("node-%d", i+1)) }
+func (c *Cluster) Dir(i int) string { return filepath.Join(c.dir, fmt.Sprintf("node-%d", i+1)) }
 
 // Node is the present or last process of a node, nil before the first.
 func (c *Cluster) Node(i int) *Broker { return c.nodes[i] }
@@ -126,14 +153,11 @@ func (c *Cluster) Addrs() []string {
 // Launch starts a node and does not wait for it. Settings are added to those of
 // the cluster.
 func (c *Cluster) Launch(i int, settings ...string) (*Broker, error) {
-	cfg := c.cfg
-	cfg.Dir = c.Dir(i)
 	own, err := c.settings(i)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Settings = append(append(own, cfg.Settings...), settings...)
-	b, err := LaunchVarve(cfg)
+	b, err := c.launch(c.Dir(i), slices.Concat(own, c.common, settings))
 	if err == nil {
 		c.nodes[i] = b
 	}

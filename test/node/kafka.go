@@ -95,7 +95,20 @@ type KafkaConfig struct {
 // with 1 GiB of heap; a formatted folder is started as it is. StartUp does not
 // count the formatting.
 func StartKafka(ctx context.Context, j Java, cfg KafkaConfig) (*Broker, error) {
-	ports, err := portsOf(cfg.Dir, 2)
+	b, err := LaunchKafka(ctx, j, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.Await(ctx)
+}
+
+// kafkaPorts is how many ports a node has: clients, controller.
+const kafkaPorts = 2
+
+// LaunchKafka is StartKafka without the wait. It is node 1 and the only voter
+// unless a setting says otherwise; the last of equal settings counts.
+func LaunchKafka(ctx context.Context, j Java, cfg KafkaConfig) (*Broker, error) {
+	ports, err := portsOf(cfg.Dir, kafkaPorts)
 	if err != nil {
 		return nil, err
 	}
@@ -132,5 +145,5 @@ func StartKafka(ctx context.Context, j Java, cfg KafkaConfig) (*Broker, error) {
 	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "kafka.out"), nil); err != nil {
 		return nil, err
 	}
-	return b, b.Await(ctx)
+	return b, nil
 }
