@@ -181,6 +181,7 @@ func (p *Partition) parkFetch(n *fetchNode, epoch int32, anyReplica bool) {
 	p.mu.Lock()
 	n.bytes = p.mu.marks.reached
 	p.mu.fetches.add(n)
+	hw := n.hw // once it is listed the node is guarded
 	missed := p.HighWatermark() > n.hw || n.committed && p.LastStableOffset() > n.stable
 	p.mu.Unlock()
 	l, err := p.reading(epoch, anyReplica)
@@ -188,7 +189,7 @@ func (p *Partition) parkFetch(n *fetchNode, epoch int32, anyReplica bool) {
 		n.wait.wake()
 		return
 	}
-	if lead := p.lead.Load(); lead != nil && lead.here && p.durable(lead) && l.EndOffset() > n.hw {
+	if lead := p.lead.Load(); lead != nil && lead.here && p.durable(lead) && l.EndOffset() > hw {
 		p.wantSync(true)
 	}
 }
@@ -198,9 +199,10 @@ func (p *Partition) parkReplica(n *fetchNode, epoch int32) {
 	p.mu.Lock()
 	n.bytes = p.mu.marks.appended
 	p.mu.replicas.add(n)
+	missed := p.HighWatermark() > n.hw
 	p.mu.Unlock()
 	_, l, err := p.leading(epoch)
-	if err != nil || l.EndOffset() > n.end || p.HighWatermark() > n.hw {
+	if err != nil || missed || l.EndOffset() > n.end {
 		n.wait.wake()
 	}
 }
