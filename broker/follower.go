@@ -28,9 +28,11 @@ type FollowerConfig struct {
 	Dirs      []wire.UUID // ids of the log directories
 	// PreviousEpoch is the broker epoch of the life before, if nothing that it wrote is lost (KIP-966); -1: none.
 	PreviousEpoch int64
-	Controllers   func() []string // host:port of controller listeners
-	Dial          func(ctx context.Context, network, addr string) (net.Conn, error)
-	TLS           *tls.Config
+	// OfflineDirs are the ids of the log directories that failed; nil: none can.
+	OfflineDirs func() []wire.UUID
+	Controllers func() []string // host:port of controller listeners
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
+	TLS         *tls.Config
 
 	HeartbeatInterval time.Duration // broker.heartbeat.interval.ms; 2 s
 	RequestTimeout    time.Duration // of whatever is asked of the controller; 10 s

@@ -120,6 +120,11 @@ func (f *Follower) sendHeartbeat(ctx context.Context, leave bool) (bool, error) 
 	req.BrokerEpoch = f.BrokerEpoch()
 	req.CurrentMetadataOffset = int64(f.Image().Index())
 	req.WantShutdown = leave
+	if f.cfg.OfflineDirs != nil {
+		for _, d := range f.cfg.OfflineDirs() {
+			req.OfflineLogDirs = append(req.OfflineLogDirs, d)
+		}
+	}
 	r, err := f.heartbeat.Request(ctx, req)
 	if err != nil {
 		f.controllers.forget()

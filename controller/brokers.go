@@ -114,19 +114,26 @@ func (c *Controller) brokerHeartbeat(ctx context.Context, r *wire.Request, req *
 		context.AfterFunc(ctx, func() { c.connectionEnded(b.ID, b.Epoch, conn) })
 	}
 	resp.IsCaughtUp = req.CurrentMetadataOffset >= b.Epoch && !behind
-	cmd := transition(b, req, resp.IsCaughtUp)
-	if cmd == nil {
+	var cmds []metadata.Command
+	if failed := failedDirs(b, req); len(failed) > 0 {
+		c.logger.Warn("log directories of a broker failed: what lies there is led by others", "broker", b.ID, "directories", failed)
+		cmds = append(cmds, &metadata.FailDirs{ID: b.ID, Epoch: b.Epoch, Dirs: failed})
+	}
+	if cmd := transition(b, req, resp.IsCaughtUp); cmd != nil {
+		cmds = append(cmds, cmd)
+	}
+	if len(cmds) == 0 {
 		resp.IsFenced, resp.ShouldShutdown = b.Fenced, req.WantShutdown
 		r.Reply(resp)
 		return
 	}
-	proposal := c.begin(cmd)
+	proposal := c.begin(cmds...)
 	c.answer(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		done, err := c.await(ctx, proposal)
 		if err == nil {
-			err = done.results[0].Err()
+			err = done.results[len(done.results)-1].Err()
 		}
 		resp.ErrorCode = code(err)
 		if now := c.Image().Broker(b.ID); now != nil && err == nil {
@@ -135,6 +142,18 @@ func (c *Controller) brokerHeartbeat(ctx context.Context, r *wire.Request, req *
 		}
 		r.Reply(resp)
 	})
+}
+
+// failedDirs are the log directories that a heartbeat (version 1, KIP-858) says
+// are offline, and the image does not know of.
+func failedDirs(b *metadata.Broker, req *kmsg.BrokerHeartbeatRequest) []wire.UUID {
+	var failed []wire.UUID
+	for _, d := range req.OfflineLogDirs {
+		if slices.Contains(b.LogDirs, wire.UUID(d)) && !slices.Contains(b.OfflineDirs, wire.UUID(d)) {
+			failed = append(failed, d)
+		}
+	}
+	return failed
 }
 
 // transition is the command that brings a broker to what it wants and may be;

@@ -338,3 +338,25 @@ func TestUnregisterBroker(t *testing.T) {
 		t.Errorf("%d", got)
 	}
 }
+
+// TestFailedDirectory: a broker tells of it with its heartbeat, and others lead what lies there; it is told again and again, and
+// that is no news.
+func TestFailedDirectory(t *testing.T) {
+	f := newFleet(t, Config{}, 1, 2)
+	topic := f.assigned("t", nil, []int32{1, 2})
+	b := f.brokers[1]
+	req := kmsg.NewPtrBrokerHeartbeatRequest()
+	req.BrokerID, req.BrokerEpoch, req.CurrentMetadataOffset = b.id, b.epoch, int64(f.c.Image().Index())
+	req.OfflineLogDirs = [][16]byte{b.dir, wire.NewUUID()}
+	if resp := ask[*kmsg.BrokerHeartbeatResponse](t, b.conn, req); resp.ErrorCode != 0 || resp.IsFenced {
+		t.Fatalf("%+v", resp)
+	}
+	if p := f.c.Image().Partition(topic.ID, 0); p.Leader != 2 || !slices.Equal(p.ISR, []int32{2}) {
+		t.Errorf("%+v", p)
+	}
+	index := f.c.Image().Index()
+	req.CurrentMetadataOffset = int64(index)
+	if resp := ask[*kmsg.BrokerHeartbeatResponse](t, b.conn, req); resp.ErrorCode != 0 || f.c.Image().Index() != index {
+		t.Errorf("%+v, index %d after %d", resp, f.c.Image().Index(), index)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/varve-io/varve/broker/admin"
 	"github.com/varve-io/varve/objstore"
 	"github.com/varve-io/varve/tier"
+	"github.com/varve-io/varve/wire"
 )
 
 // How long the store may take to answer a probe, and how often one that does
@@ -74,7 +75,7 @@ func (n *node) openTier(ctx context.Context) error {
 
 func (n *node) followerConfig() broker.FollowerConfig {
 	cfg := broker.FollowerConfig{
-		NodeID: n.cfg.NodeID, ClusterID: n.clusterID, Rack: n.cfg.Rack, Listeners: n.advertised(), PreviousEpoch: n.previousEpoch(),
+		NodeID: n.cfg.NodeID, ClusterID: n.clusterID, Rack: n.cfg.Rack, Listeners: n.advertised(), PreviousEpoch: n.previousEpoch(), OfflineDirs: n.offlineDirs,
 		Controllers:       func() []string { return n.controllers },
 		HeartbeatInterval: n.cfg.Session.Heartbeat, RequestTimeout: n.cfg.Session.RequestTimeout, Logger: n.logger, Registerer: n.registry,
 	}
@@ -82,6 +83,17 @@ func (n *node) followerConfig() broker.FollowerConfig {
 		cfg.Dirs = append(cfg.Dirs, d.ID())
 	}
 	return cfg
+}
+
+// offlineDirs are the log directories that failed in this life.
+func (n *node) offlineDirs() []wire.UUID {
+	var failed []wire.UUID
+	for _, d := range n.dirs {
+		if d.Err() != nil {
+			failed = append(failed, d.ID())
+		}
+	}
+	return failed
 }
 
 // previousEpoch is the broker epoch of the last life if no directory lost

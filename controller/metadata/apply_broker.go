@@ -64,6 +64,7 @@ func (x *RegisterBroker) apply(m *Image, at Meta) ([]Record, []byte, error) {
 	same := old.Incarnation == x.Incarnation
 	if same {
 		b.Epoch, b.Fenced, b.InControlledShutdown = old.Epoch, old.Fenced, old.InControlledShutdown
+		b.OfflineDirs = slices.DeleteFunc(slices.Clone(old.OfflineDirs), func(d wire.UUID) bool { return !slices.Contains(b.LogDirs, d) })
 	}
 	sound := same || x.PreviousEpoch == old.Epoch
 	recs := append([]Record{b}, m.leave(x.ID, func(p *Partition) departure {
@@ -157,6 +158,58 @@ func (x *UnfenceBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	return recs, nil, nil
 }
 
+func (x *FailDirs) apply(m *Image, _ Meta) ([]Record, []byte, error) {
+	b, err := m.brokerAt(x.ID, x.Epoch)
+	if err != nil {
+		return nil, nil, err
+	}
+	failed := map[wire.UUID]bool{}
+	next := *b
+	next.OfflineDirs = slices.Clone(b.OfflineDirs)
+	for _, d := range x.Dirs {
+		if slices.Contains(b.LogDirs, d) && !slices.Contains(next.OfflineDirs, d) {
+			next.OfflineDirs = append(next.OfflineDirs, d)
+			failed[d] = true
+		}
+	}
+	if len(failed) == 0 {
+		return nil, nil, nil
+	}
+	recs := append([]Record{&next}, m.leave(x.ID, func(p *Partition) departure {
+		switch dir := b.dirOf(p); {
+		case !failed[dir] && !dir.IsZero():
+			return stays
+		case m.fsynced(p.TopicID):
+			return fenced
+		}
+		return unclean
+	})...)
+	if !next.Active() {
+		recs = append(recs, m.reassign(x.ID)...)
+	}
+	return recs, nil, nil
+}
+
+// offline reports whether p's replica on a broker lies in a log directory that
+// failed. One whose directory was never told may lie in any of them.
+func (m *Image) offline(p *Partition, id int32) bool {
+	b := m.Broker(id)
+	if b == nil || len(b.OfflineDirs) == 0 {
+		return false
+	}
+	dir := b.dirOf(p)
+	return dir.IsZero() || slices.Contains(b.OfflineDirs, dir)
+}
+
+// dirOf is the log directory in which b's replica of p surely lies, zero if
+// that is not known: what the row says may be a directory that b lost since.
+func (b *Broker) dirOf(p *Partition) wire.UUID {
+	if i := slices.Index(p.Replicas, b.ID); i >= 0 && slices.Contains(b.LogDirs, p.dir(i)) {
+		return p.dir(i)
+	}
+	return b.onlyDir()
+}
+
 func (x *UnregisterBroker) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 	b := m.Broker(x.ID)
 	if b == nil {
@@ -188,10 +241,13 @@ func (x *AssignDirs) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 			continue // deleted meanwhile
 		}
 		if i := slices.Index(p.Replicas, x.BrokerID); i >= 0 && p.dir(i) != d.Dir {
-			next := *p
-			next.Dirs = p.dirs()
-			next.Dirs[i] = d.Dir
-			recs = append(recs, &next)
+			c := m.change(p)
+			c.next.Dirs = p.dirs()
+			c.next.Dirs[i] = d.Dir
+			if p.Leader == NoLeader {
+				c.settle() // it may have been all that was not known
+			}
+			recs = append(recs, &c.next)
 		}
 	}
 	return recs, nil, nil

@@ -24,8 +24,8 @@ func (x *AlterPartition) apply(m *Image, _ Meta) ([]Record, []byte, error) {
 			return nil, nil, Refuse(kerr.InvalidRequest, "broker %d is no replica, or named twice", member.BrokerID)
 		}
 		b := m.Broker(member.BrokerID)
-		if !b.Active() || member.BrokerEpoch != -1 && member.BrokerEpoch != b.Epoch {
-			return nil, nil, Refuse(kerr.IneligibleReplica, "broker %d is fenced, shutting down or no longer at epoch %d", member.BrokerID, member.BrokerEpoch)
+		if !b.Active() || m.offline(p, member.BrokerID) || member.BrokerEpoch != -1 && member.BrokerEpoch != b.Epoch {
+			return nil, nil, Refuse(kerr.IneligibleReplica, "broker %d is fenced, shutting down, without its log directory or no longer at epoch %d", member.BrokerID, member.BrokerEpoch)
 		}
 		isr = append(isr, member.BrokerID)
 	}
@@ -111,7 +111,7 @@ func (c *change) leastBad() int32 {
 // not: one that does not go with a reassignment.
 func (m *Image) PrefersOther(p *Partition) bool {
 	preferred := p.Replicas[0]
-	return p.Leader != preferred && slices.Contains(p.ISR, preferred) && m.Broker(preferred).Active() && !slices.Contains(p.Removing, preferred)
+	return p.Leader != preferred && slices.Contains(p.ISR, preferred) && m.Broker(preferred).Active() && !m.offline(p, preferred) && !slices.Contains(p.Removing, preferred)
 }
 
 // Target is the replicas that p is to have once its reassignment, if there is one, is complete.

@@ -66,6 +66,14 @@ type (
 		ID    int32
 		Epoch int64
 	}
+	// FailDirs says that log directories of a broker failed: what lies there
+	// leads no more and is not in sync, as if the broker was fenced, until it
+	// is registered anew. Where that is not fsynced, it may lack records.
+	FailDirs struct {
+		ID    int32
+		Epoch int64
+		Dirs  []wire.UUID
+	}
 	// UnregisterBroker forgets a fenced broker that holds no replica.
 	UnregisterBroker struct{ ID int32 }
 	// AssignDirs says in which log directory each replica of a broker lies.

@@ -10,6 +10,7 @@ func (*ShutdownBroker) commandKind() uint64      { return 13 }
 func (*UnregisterBroker) commandKind() uint64    { return 14 }
 func (*AssignDirs) commandKind() uint64          { return 15 }
 func (*AllocateProducerIDs) commandKind() uint64 { return 16 }
+func (*FailDirs) commandKind() uint64            { return 17 }
 func (*CreateTopic) commandKind() uint64         { return 20 }
 func (*DeleteTopic) commandKind() uint64         { return 21 }
 func (*CreatePartitions) commandKind() uint64    { return 22 }
@@ -47,6 +48,8 @@ func newCommand(kind uint64) Command {
 		return new(AssignDirs)
 	case 16:
 		return new(AllocateProducerIDs)
+	case 17:
+		return new(FailDirs)
 	case 20:
 		return new(CreateTopic)
 	case 21:
@@ -119,6 +122,11 @@ func (x *AssignDirs) fields(c *coder) {
 			c.uuid(&d.Dir)
 		})
 	})
+}
+
+func (x *FailDirs) fields(c *coder) {
+	brokerAndEpoch(c, &x.ID, &x.Epoch)
+	list(c, &x.Dirs, uuid)
 }
 
 func (x *AllocateProducerIDs) fields(c *coder) {

@@ -52,9 +52,15 @@ func (m *Image) leave(id int32, how func(*Partition) departure) []Record {
 	return recs
 }
 
-// active reports whether a broker may be elected once this command is done.
+// active reports whether a replica may be elected once this command is done.
 func (c *change) active(id int32) bool {
-	return id == c.in || id != c.out && c.m.Broker(id).Active()
+	b := c.m.Broker(id)
+	if id == c.in {
+		back := *b
+		back.Fenced = false
+		b = &back
+	}
+	return id != c.out && b.Active() && !c.m.offline(&c.next, id)
 }
 
 // settle returns the row, nil if it is as before: those who were in sync

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/varve-io/varve/wire"
 )
 
 // replicated makes a topic of one partition with a given min.insync.replicas, the replicas of which lose what was not fsynced.
@@ -407,4 +409,63 @@ func TestReassignment(t *testing.T) {
 		expect(c, tp, "2 of [2 3 4] in [4 2 3] adding [] removing []")
 		c.must(&UnregisterBroker{ID: 1})
 	})
+}
+
+// TestFailDirs: what lies in a directory that failed is led by others at once; in fsync topics it is eligible once the broker
+// comes back with it, in others it may lack records.
+func TestFailDirs(t *testing.T) {
+	a, b := wire.NewUUID(), wire.NewUUID()
+	c := newCluster(t)
+	register := func() *Broker {
+		previous := int64(-1)
+		if old := c.img.Broker(1); old != nil {
+			previous = old.Epoch
+		}
+		c.must(&RegisterBroker{ID: 1, ClusterID: "c", Incarnation: wire.NewUUID(), LogDirs: []wire.UUID{a, b}, PreviousEpoch: previous, Listeners: []Listener{{Name: "P", Host: "h", Port: 1}}})
+		c.unfence(1)
+		return c.img.Broker(1)
+	}
+	b1 := register()
+	c.broker(2)
+	replicated, healthy, alone := c.replicated("replicated", 2, 1, 2), c.replicated("healthy", 2, 1, 2), c.replicated("alone", 1, 1)
+	c.must(&CreateTopic{ID: wire.NewUUID(), Name: "fsync", Assignments: [][]int32{{1}}, Durability: "fsync"})
+	fsync := c.img.Topic("fsync")
+	c.must(&AssignDirs{BrokerID: 1, BrokerEpoch: b1.Epoch, Dirs: []DirAssignment{{replicated.ID, 0, a}, {healthy.ID, 0, b}, {alone.ID, 0, a}, {fsync.ID, 0, a}}})
+
+	c.refused(kerr.StaleBrokerEpoch, &FailDirs{ID: 1, Epoch: b1.Epoch - 1, Dirs: []wire.UUID{a}})
+	c.refused(nil, &FailDirs{ID: 1, Epoch: b1.Epoch, Dirs: []wire.UUID{wire.NewUUID()}}) // not one of its own
+	c.expect(replicated, "1 of [1 2] elr [] known []")
+	c.must(&FailDirs{ID: 1, Epoch: b1.Epoch, Dirs: []wire.UUID{a}})
+	c.expect(replicated, "2 of [2] elr [] known [1]")
+	c.expect(healthy, "1 of [1 2] elr [] known []")
+	c.expect(alone, "-1 of [] elr [] known [1]")
+	c.expect(fsync, "-1 of [] elr [1] known []")
+	if !c.img.Broker(1).Active() {
+		t.Error("it has another directory")
+	}
+	x := &AlterPartition{BrokerID: 2, BrokerEpoch: c.img.Broker(2).Epoch, TopicID: replicated.ID, LeaderEpoch: c.row(replicated).LeaderEpoch,
+		PartitionEpoch: c.row(replicated).PartitionEpoch, ISR: []ISRMember{{2, -1}, {1, -1}}}
+	c.refused(kerr.IneligibleReplica, x)
+	c.refused(kerr.EligibleLeadersNotAvailable, &ElectLeader{TopicID: alone.ID, Unclean: true})
+	index := c.row(replicated).PartitionEpoch
+	c.must(&FailDirs{ID: 1, Epoch: b1.Epoch, Dirs: []wire.UUID{a}}) // told again: nothing
+	if got := c.row(replicated).PartitionEpoch; got != index {
+		t.Errorf("told twice: epoch %d, was %d", got, index)
+	}
+
+	c.must(&AssignDirs{BrokerID: 1, BrokerEpoch: b1.Epoch, Dirs: []DirAssignment{{fsync.ID, 0, b}}}) // it was wrong: it lies in the other one
+	c.expect(fsync, "1 of [1] elr [] known []")
+	c.must(&FailDirs{ID: 1, Epoch: b1.Epoch, Dirs: []wire.UUID{b}})
+	c.expect(healthy, "2 of [2] elr [] known [1]")
+	c.expect(fsync, "-1 of [] elr [1] known []")
+	if c.img.Broker(1).Active() {
+		t.Error("it has no directory left")
+	}
+
+	c.fence(1)
+	register()
+	c.expect(fsync, "1 of [1] elr [] known []")
+	c.expect(alone, "-1 of [] elr [] known [1]")
+	c.must(&ReportEnd{BrokerID: 1, BrokerEpoch: c.img.Broker(1).Epoch, TopicID: alone.ID, End: 5})
+	c.expect(alone, "1 of [1] elr [] known []")
 }

@@ -20,7 +20,7 @@ func TestRandomCommands(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomCommands(t, rand.New(rand.NewPCG(seed, 0)), 1000, outcomes) })
 	}
 	for _, kind := range []Command{&CreateTopic{}, &DeleteTopic{}, &CreatePartitions{}, &ReserveObject{}, &CommitSegment{}, &DeleteSegmentsUpTo{}, &ForgetSegments{},
-		&CompleteTask{}, &RegisterBroker{}, &AlterPartition{}, &AlterConfig{}, &ElectLeader{}, &AlterReassignment{}, &ReportEnd{}} {
+		&CompleteTask{}, &RegisterBroker{}, &AlterPartition{}, &AlterConfig{}, &ElectLeader{}, &AlterReassignment{}, &ReportEnd{}, &FailDirs{}} {
 		for _, ok := range []bool{true, false} {
 			if n := outcomes[fmt.Sprintf("%T %v", kind, ok)]; n < 5 {
 				t.Errorf("%T: accepted=%v only %d times: the test has lost its way", kind, ok, n)
@@ -154,12 +154,12 @@ func checkPartition(t *testing.T, m *Image, p *Partition) {
 		t.Fatalf("led by %d, who is not in sync, or by nobody though one is: %+v", p.Leader, p)
 	}
 	for _, r := range p.ISR {
-		if b := m.Broker(r); b.Fenced || !b.Active() && r != p.Leader {
+		if b := m.Broker(r); b.Fenced || !b.Active() && r != p.Leader || m.offline(p, r) {
 			t.Fatalf("%d is out of service and in sync: %+v", r, p)
 		}
 	}
 	for _, r := range p.ELR {
-		if p.Leader == NoLeader && m.Broker(r).Active() {
+		if p.Leader == NoLeader && m.Broker(r).Active() && !m.offline(p, r) {
 			t.Fatalf("nobody leads, though %d is eligible: %+v", r, p)
 		}
 	}
@@ -235,7 +235,13 @@ func (g *generator) command(m *Image) Command {
 	} else {
 		p = &Partition{TopicID: g.uuid(), Leader: id}
 	}
-	switch g.rng.IntN(28) {
+	switch g.rng.IntN(29) {
+	case 28:
+		dir := g.dirs[b.ID]
+		if g.rng.IntN(4) == 0 {
+			dir = g.uuid()
+		}
+		return &FailDirs{ID: b.ID, Epoch: b.Epoch - g.rng.Int64N(2)*g.rng.Int64N(2), Dirs: []wire.UUID{dir}}
 	case 20, 21:
 		x := &AlterReassignment{TopicID: p.TopicID, Partition: p.Index, Target: g.replicas(), Cancel: g.rng.IntN(4) == 0}
 		if g.rng.IntN(20) == 0 {

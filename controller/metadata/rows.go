@@ -243,6 +243,9 @@ type Broker struct {
 	LogDirs              []wire.UUID
 	Fenced               bool
 	InControlledShutdown bool
+	// OfflineDirs are those of LogDirs that failed in this life of the broker:
+	// a replica there neither leads nor is in sync.
+	OfflineDirs []wire.UUID
 }
 
 func (b *Broker) fields(c *coder) {
@@ -254,10 +257,14 @@ func (b *Broker) fields(c *coder) {
 	list(c, &b.LogDirs, uuid)
 	c.bool(&b.Fenced)
 	c.bool(&b.InControlledShutdown)
+	list(c, &b.OfflineDirs, uuid)
 }
 
-// Active reports whether b may lead and be in sync.
-func (b *Broker) Active() bool { return b != nil && !b.Fenced && !b.InControlledShutdown }
+// Active reports whether b may lead and be in sync, with what lies in a log
+// directory that works.
+func (b *Broker) Active() bool {
+	return b != nil && !b.Fenced && !b.InControlledShutdown && (len(b.OfflineDirs) == 0 || len(b.OfflineDirs) < len(b.LogDirs))
+}
 
 // Listener returns the address under name.
 func (b *Broker) Listener(name string) (Listener, bool) {
