@@ -14,7 +14,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varve-io/varve/test/check"
+	"github.com/varve-io/varve/test/disk"
+	"github.com/varve-io/varve/test/lan"
+	"github.com/varve-io/varve/test/minio"
 	"github.com/varve-io/varve/test/node"
+	"github.com/varve-io/varve/test/proxy"
 )
 
 // Config is what one run is.
@@ -32,10 +36,11 @@ type Config struct {
 
 const (
 	nodes       = 3
-	majority    = 2
 	grace       = 20 * time.Second // for a node to end by itself
 	session     = 3 * time.Second  // of a broker with the controller
 	segment     = "262144"         // bytes
+	diskSize    = 2 << 30          // bytes, sparse
+	bucketName  = "varve"
 	historyName = "history.json"
 )
 
@@ -46,6 +51,7 @@ var settings = []string{
 	"broker.heartbeat.interval.ms=500",
 	"broker.session.timeout.ms=3000",
 	"replica.lag.time.max.ms=5000",
+	"varve.log.dir.write.timeout.ms=5000",
 	"remote.log.manager.task.interval.ms=500",
 	"log.retention.check.interval.ms=500",
 	"log.segment.delete.delay.ms=500",
@@ -69,6 +75,10 @@ var topics = []topic{
 type rig struct {
 	cfg     Config
 	rng     *rand.Rand
+	lan     *lan.Lan
+	disks   []*disk.Disk
+	bucket  *minio.Server
+	store   *proxy.Proxy // in front of the bucket
 	cluster *node.Cluster
 	watch   *watch
 	load    *load
@@ -107,16 +117,18 @@ func Run(ctx context.Context, cfg Config) (result Result, err error) {
 	return r.result, r.result.verdict(cfg.Floor)
 }
 
-// start starts the nodes, makes the topics and the clients.
+// start starts store, network, disks and nodes, makes the topics and the clients.
 func (r *rig) start(ctx context.Context) error {
-	var err error
-	r.cluster, err = node.StartCluster(ctx, node.VarveConfig{Binary: r.cfg.Binary, Dir: r.cfg.Dir, Settings: settings}, nodes)
-	if err != nil {
+	if err := r.startStore(ctx); err != nil {
+		return err
+	}
+	if err := r.startNodes(ctx); err != nil {
 		return err
 	}
 	if err := r.createTopics(ctx); err != nil {
 		return err
 	}
+	var err error
 	if r.watch, err = startWatch(r.cluster.Addrs()); err != nil {
 		return err
 	}
@@ -125,6 +137,45 @@ func (r *rig) start(ctx context.Context) error {
 	}
 	r.load, err = startLoad(r.cluster.Addrs(), r.cfg.Rate, r.cfg.Seed, r.history)
 	return err
+}
+
+// startStore makes the network, and in it a MinIO behind a proxy.
+func (r *rig) startStore(ctx context.Context) error {
+	err := lan.Sweep()
+	if err != nil {
+		return err
+	}
+	if r.lan, err = lan.Make(nodes); err != nil {
+		return err
+	}
+	if r.bucket, err = minio.Start(ctx, minio.Config{Dir: filepath.Join(r.cfg.Dir, "minio")}); err != nil {
+		return err
+	}
+	if err := r.bucket.CreateBucket(ctx, bucketName); err != nil {
+		return err
+	}
+	r.store, err = proxy.StartAt(r.lan.Addr(lan.Outside), r.bucket.Addr, proxy.Faults{})
+	return err
+}
+
+// startNodes gives each node a host of the network and a disk, which is its log directory and holds all that it writes.
+func (r *rig) startNodes(ctx context.Context) error {
+	cfg := node.VarveConfig{Binary: r.cfg.Binary, Dir: r.cfg.Dir, StoreURL: "s3://" + bucketName + "/chaos", Env: r.bucket.Env(), Settings: append([]string{
+		"varve.store.s3.endpoint=http://" + r.store.Addr(), "varve.store.s3.region=us-east-1", "varve.store.s3.path.style=true"}, settings...)}
+	cluster, err := node.NewCluster(cfg, nodes)
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		cluster.Hosts[i] = node.Host{Addr: r.lan.Addr(i), Namespace: r.lan.Namespace(i)}
+		d, err := disk.Make(filepath.Join(cluster.Dir(i), "data"), diskSize)
+		if err != nil {
+			return err
+		}
+		r.disks = append(r.disks, d)
+	}
+	r.cluster = cluster
+	return r.cluster.StartAll(ctx)
 }
 
 // createTopics tries until all brokers are there.
@@ -156,9 +207,12 @@ func (r *rig) createTopics(ctx context.Context) error {
 	return nil
 }
 
-// close ends all that runs. A node that does not end within its grace is an error.
+// close ends all that runs and takes away what was made. A node that does not end within its grace is an error.
 func (r *rig) close() error {
-	var err error
+	var errs []error
+	for _, d := range r.disks {
+		errs = append(errs, d.Thaw())
+	}
 	if r.load != nil {
 		r.load.close()
 	}
@@ -166,9 +220,21 @@ func (r *rig) close() error {
 		r.watch.stop()
 	}
 	if r.cluster != nil {
-		err = r.cluster.Stop(grace)
+		errs = append(errs, r.cluster.Stop(grace))
 	}
-	return err
+	for _, d := range r.disks {
+		errs = append(errs, d.Close())
+	}
+	if r.store != nil {
+		r.store.Close()
+	}
+	if r.bucket != nil {
+		errs = append(errs, r.bucket.Close())
+	}
+	if r.lan != nil {
+		errs = append(errs, r.lan.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // restart starts a node that is down and waits until it serves clients.

@@ -22,8 +22,9 @@ func TestChaos(t *testing.T) {
 		t.Fatalf("build varve: %v\n%s", err, out)
 	}
 	var out bytes.Buffer
-	result, err := Run(t.Context(), Config{Binary: binary, Dir: filepath.Join(dir), Duration: 25 * time.Second, Rate: 600,
-		Patience: 60 * time.Second, Seed: 1, Floor: 1, Kinds: []string{"kill", "pause", "controller"}, Out: &out})
+	kinds := []string{"kill", "pause", "controller", "partition", "power"}
+	result, err := Run(t.Context(), Config{Binary: binary, Dir: dir, Duration: 25 * time.Second, Rate: 600,
+		Patience: 60 * time.Second, Seed: 1, Floor: 1, Kinds: kinds, Out: &out})
 	t.Logf("\n%s%v", out.String(), result)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +34,7 @@ func TestChaos(t *testing.T) {
 // TestVerdict: a run that did too little fails, whatever it found.
 func TestVerdict(t *testing.T) {
 	good := func() Result {
-		return Result{Faults: map[string]*Strikes{"kill": {Struck: 2, Leaders: 1}}, Failovers: 1, Cold: 1,
+		return Result{Faults: map[string]*Strikes{"kill": {Struck: 2, Leaders: 1}, "pause": {Struck: 2, Leaders: 1}}, Failovers: 1, Cold: 1,
 			Report: check.Report{Acked: 96, Unknown: 4, Read: 100}}
 	}
 	if err := good().verdict(2); err != nil {

@@ -37,12 +37,23 @@ func (r *rig) storm(ctx context.Context, kinds []kind) error {
 			if err := r.watch.awaitWhole(ctx, r.cfg.Patience); err != nil {
 				return fmt.Errorf("after fault %d, %s: %w", n, k.name, err)
 			}
-			if err := sleep(ctx, r.upTo(0, calm)); err != nil {
+			if err := r.rest(ctx); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// rest is the time between two faults. In half of the cases the leaders go back to where they were placed, without a fault:
+// otherwise they gather on the node that was struck least.
+func (r *rig) rest(ctx context.Context) error {
+	if r.rng.IntN(2) == 0 {
+		if err := r.watch.elect(ctx, r.cfg.Patience); err != nil {
+			return err
+		}
+	}
+	return sleep(ctx, r.upTo(0, calm))
 }
 
 // belowFloor: some kind struck too rarely yet.
@@ -78,13 +89,30 @@ func (r *rig) fault(ctx context.Context, n int, k kind) error {
 		held = time.Since(began)
 		err = errors.Join(err, heal(context.WithoutCancel(ctx)))
 	}
+	if err == nil {
+		err = r.comeBack(ctx, k, i)
+	}
 	if err != nil {
 		return fmt.Errorf("node %d: %w", i+1, err)
 	}
-	if err := r.cluster.Await(ctx, i); err != nil {
-		return fmt.Errorf("node %d does not come back: %w", i+1, err)
-	}
 	fmt.Fprintf(r.cfg.Out, "%4d %-10s node %d, leader of %d, for %4.1f s, back after %4.1f s\n", n, k.name, i+1, leads, held.Seconds(), (time.Since(began) - held).Seconds())
+	return nil
+}
+
+// comeBack waits until a healed node serves. One that ended by itself is an error unless the fault allows it; then it is
+// started again, as its supervisor would.
+func (r *rig) comeBack(ctx context.Context, k kind, i int) error {
+	select {
+	case <-r.cluster.Node(i).Exited():
+		if k.fatal {
+			r.result.Faults[k.name].Ended++
+			return r.restart(ctx, i)
+		}
+	default:
+	}
+	if err := r.cluster.Await(ctx, i); err != nil {
+		return fmt.Errorf("it does not come back: %w", err)
+	}
 	return nil
 }
 
@@ -93,10 +121,10 @@ func (r *rig) victim(ctx context.Context, k kind) (int, error) {
 	if k.aim == aimController {
 		return r.watch.controller(ctx, r.cfg.Patience)
 	}
-	i := r.rng.IntN(nodes)
-	if r.rng.IntN(4) < leaderShare {
-		for j, n := range r.watch.leads() {
-			if n > r.watch.leads()[i] {
+	i, leads := r.rng.IntN(nodes), r.watch.leads()
+	if r.rng.IntN(4) < leaderShare || r.result.Faults[k.name].Leaders == 0 {
+		for j, n := range leads {
+			if n > leads[i] {
 				i = j
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -114,6 +115,26 @@ func (w *watch) awaitWhole(ctx context.Context, patience time.Duration) error {
 		for _, p := range allPartitions() {
 			if row := w.rows[p]; row.insync != nodes {
 				return fmt.Errorf("%s has %d of %d replicas in sync, leader %d in epoch %d", p.key(), row.insync, nodes, row.leader, row.epoch)
+			}
+		}
+		return nil
+	})
+}
+
+// elect makes the preferred replica of every partition its leader.
+func (w *watch) elect(ctx context.Context, patience time.Duration) error {
+	return within(ctx, patience, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+		defer cancel()
+		results, err := kadm.NewClient(w.client).ElectLeaders(ctx, kadm.ElectPreferredReplica, nil)
+		if err != nil {
+			return fmt.Errorf("elect preferred leaders: %w", err)
+		}
+		for _, partitions := range results {
+			for _, p := range partitions {
+				if p.Err != nil && !errors.Is(p.Err, kerr.ElectionNotNeeded) {
+					return fmt.Errorf("elect the preferred leader of %s-%d: %w", p.Topic, p.Partition, p.Err)
+				}
 			}
 		}
 		return nil

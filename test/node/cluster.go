@@ -18,10 +18,12 @@ type Cluster struct {
 	// Roles are the process.roles of each node, "" for both. Set it before the
 	// first Launch; only nodes with the controller role are voters.
 	Roles []string
+	// Hosts are where each node of Varve runs; set it before the first Launch.
+	Hosts []Host
 
 	dir    string
-	common []string                                             // settings of every node
-	launch func(dir string, settings []string) (*Broker, error) // of the cluster's kind
+	common []string // settings of every node
+	launch func(dir string, host Host, settings []string) (*Broker, error)
 	nodes  []*Broker
 }
 
@@ -41,9 +43,9 @@ func NewCluster(cfg VarveConfig, n int) (*Cluster, error) {
 		}
 		cfg.StoreURL = "file://" + folder
 	}
-	return newCluster(cfg.Dir, n, cfg.Settings, func(dir string, settings []string) (*Broker, error) {
+	return newCluster(cfg.Dir, n, cfg.Settings, func(dir string, host Host, settings []string) (*Broker, error) {
 		cfg := cfg
-		cfg.Dir, cfg.Settings = dir, settings
+		cfg.Dir, cfg.Host, cfg.Settings = dir, host, settings
 		return LaunchVarve(cfg)
 	})
 }
@@ -51,13 +53,13 @@ func NewCluster(cfg VarveConfig, n int) (*Cluster, error) {
 // NewKafkaCluster prepares n nodes of Apache Kafka, each broker and controller at once, below cfg.Dir and starts
 // none. cfg.Settings are those of every node; Launch formats an empty folder.
 func NewKafkaCluster(j Java, cfg KafkaConfig, n int) (*Cluster, error) {
-	return newCluster(cfg.Dir, n, cfg.Settings, func(dir string, settings []string) (*Broker, error) {
+	return newCluster(cfg.Dir, n, cfg.Settings, func(dir string, _ Host, settings []string) (*Broker, error) {
 		return LaunchKafka(context.Background(), j, KafkaConfig{Dir: dir, Settings: settings})
 	})
 }
 
-func newCluster(dir string, n int, common []string, launch func(string, []string) (*Broker, error)) (*Cluster, error) {
-	c := &Cluster{Roles: make([]string, n), dir: dir, common: common, launch: launch, nodes: make([]*Broker, n)}
+func newCluster(dir string, n int, common []string, launch func(string, Host, []string) (*Broker, error)) (*Cluster, error) {
+	c := &Cluster{Roles: make([]string, n), Hosts: make([]Host, n), dir: dir, common: common, launch: launch, nodes: make([]*Broker, n)}
 	for i := range n {
 		if err := os.MkdirAll(c.Dir(i), 0o755); err != nil {
 			return nil, err
@@ -73,11 +75,11 @@ func (c *Cluster) Voters() (string, error) {
 		if c.Roles[i] == OnlyBroker {
 			continue
 		}
-		address, err := ControllerAddr(c.Dir(i))
+		ports, err := portsOf(c.Dir(i), varvePorts)
 		if err != nil {
 			return "", err
 		}
-		voters = append(voters, fmt.Sprintf("%d@%s", i+1, address))
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, c.Hosts[i].addr(ports[1])))
 	}
 	return strings.Join(voters, ","), nil
 }
@@ -95,9 +97,9 @@ func (c *Cluster) settings(i int) ([]string, error) {
 	out := []string{fmt.Sprintf("node.id=%d", i+1), "controller.quorum.voters=" + voters}
 	switch c.Roles[i] {
 	case OnlyBroker:
-		out = append(out, "process.roles=broker", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", ports[0]))
+		out = append(out, "process.roles=broker", "listeners=PLAINTEXT://"+c.Hosts[i].addr(ports[0]))
 	case OnlyController:
-		out = append(out, "process.roles=controller", fmt.Sprintf("listeners=CONTROLLER://127.0.0.1:%d", ports[1]))
+		out = append(out, "process.roles=controller", "listeners=CONTROLLER://"+c.Hosts[i].addr(ports[1]))
 	}
 	return out, nil
 }
@@ -157,7 +159,7 @@ func (c *Cluster) Launch(i int, settings ...string) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := c.launch(c.Dir(i), slices.Concat(own, c.common, settings))
+	b, err := c.launch(c.Dir(i), c.Hosts[i], slices.Concat(own, c.common, settings))
 	if err == nil {
 		c.nodes[i] = b
 	}

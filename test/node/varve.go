@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -17,9 +18,12 @@ type VarveConfig struct {
 	StoreURL string   // empty: a folder below Dir
 	Settings []string // "key=value", given by --set
 	Env      []string // added to the environment
+	Host     Host     // where it runs
 	// Log, if not nil, gets what the node prints as it prints it, beside the file.
 	Log io.Writer
 }
+
+const loopback = "127.0.0.1"
 
 // varvePorts is how many ports a node has: clients, controller, HTTP.
 const varvePorts = 3
@@ -31,8 +35,17 @@ func ControllerAddr(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("127.0.0.1:%d", ports[1]), nil
+	return fmt.Sprintf("%s:%d", loopback, ports[1]), nil
 }
+
+// Host is where a node runs. The zero Host is 127.0.0.1 of the caller.
+type Host struct {
+	Addr      string // IP address of its listeners
+	Namespace string // file of its network namespace, which needs root and nsenter
+}
+
+// addr is an address of a node there, host:port.
+func (h Host) addr(port int) string { return fmt.Sprintf("%s:%d", cmp.Or(h.Addr, loopback), port) }
 
 // StartVarve starts a single combined node and waits until it answers; an empty
 // folder is formatted by the server itself, within StartUp.
@@ -59,7 +72,7 @@ func LaunchVarve(cfg VarveConfig) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{Kind: "varve", Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), Admin: fmt.Sprintf("127.0.0.1:%d", ports[2]), Dir: cfg.Dir, LogDir: filepath.Join(cfg.Dir, "data")}
+	b := &Broker{Kind: "varve", Addr: cfg.Host.addr(ports[0]), Admin: cfg.Host.addr(ports[2]), Dir: cfg.Dir, LogDir: filepath.Join(cfg.Dir, "data")}
 	store := cfg.StoreURL
 	if store == "" {
 		folder := filepath.Join(cfg.Dir, "store")
@@ -71,7 +84,7 @@ func LaunchVarve(cfg VarveConfig) (*Broker, error) {
 	args := []string{"server"}
 	for _, s := range append([]string{
 		"node.id=1",
-		"listeners=PLAINTEXT://" + b.Addr + fmt.Sprintf(",CONTROLLER://127.0.0.1:%d", ports[1]),
+		"listeners=PLAINTEXT://" + b.Addr + ",CONTROLLER://" + cfg.Host.addr(ports[1]),
 		"log.dirs=" + b.LogDir,
 		"varve.store.url=" + store,
 		"varve.admin.listener=" + b.Admin,
@@ -82,6 +95,9 @@ func LaunchVarve(cfg VarveConfig) (*Broker, error) {
 		return nil, err
 	}
 	cmd := exec.Command(binary, args...)
+	if cfg.Host.Namespace != "" { // nsenter becomes the program: same process id, same end
+		cmd = exec.Command("nsenter", append([]string{"--net=" + cfg.Host.Namespace, binary}, args...)...)
+	}
 	cmd.Env = append(os.Environ(), cfg.Env...)
 	b.began = time.Now()
 	if b.Process, err = start(cmd, filepath.Join(cfg.Dir, "varve.out"), cfg.Log); err != nil {

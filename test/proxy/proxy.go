@@ -52,8 +52,11 @@ type Proxy struct {
 }
 
 // Start listens on a free loopback port and passes connections on to target, host:port.
-func Start(target string, f Faults) (*Proxy, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func Start(target string, f Faults) (*Proxy, error) { return StartAt("127.0.0.1", target, f) }
+
+// StartAt is Start on a free port of an IP address of this host's.
+func StartAt(host, target string, f Faults) (*Proxy, error) {
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
 	}
